@@ -1,0 +1,135 @@
+// Scaled dot-product attention: softmax(scale·Q·Kᵀ + …)·V, streaming, so that no score matrix is ever stored.
+//
+// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key size, dv value size. Query head h reads KV head
+// h / (Hq/Hkv).
+#ifndef FOVEA_ATTENTION_H_
+#define FOVEA_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fovea/executor.h"
+#include "fovea/score.h"
+#include "fovea/status.h"
+#include "fovea/target.h"
+#include "fovea/tensor.h"
+
+namespace fovea {
+
+// One attention problem: the caller's tensors, any strides (bytes), each with its own type. Outputs must not overlap inputs or each other.
+struct Problem {
+  TensorView q;  // [B, Hq, Tq, dk]
+  TensorView k;  // [B, Hkv, Tk, dk]
+  TensorView v;  // [B, Hkv, Tk, dv]
+  Score score;
+
+  MutableTensorView out;  // [B, Hq, Tq, dv]
+  MutableTensorView lse;  // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included; −inf for empty rows
+  MutableTensorView weights;  // optional, f32 [B, Hq, Tq, Tk]: softmax weights; costs a second pass over Q and K
+};
+
+enum class Engine : int32_t {
+  kAuto = 0,  // from shapes, types and ISA
+  kTile = 1,  // SIMD lanes hold queries: prefill
+  kRow = 2,   // SIMD lanes hold the head dimension: decode
+};
+
+// "auto", "tile", "row"; "unknown" for values outside the enumeration.
+const char* Name(Engine engine) noexcept;
+
+struct PlanOptions {
+  Target target = Target::kAuto;
+  Engine engine = Engine::kAuto;
+  // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's own.
+  int64_t max_queries = 0;
+  int64_t max_keys = 0;
+  // Test hooks; 0 means the plan's choice. Upper bounds on the query rows of a tile, and the keys of a block and of a split. They change rounding.
+  int32_t tile_rows = 0;
+  int32_t block_keys = 0;
+  int64_t split_keys = 0;
+};
+
+// What a plan will do, estimated from shapes, lengths, causal and window alone.
+struct Cost {
+  double flops = 0;     // 4·pairs·(dk + dv)/2, pairs counted as visible ones (a boolean mask or bias is not looked at)
+  double kv_bytes = 0;  // bytes of K and V read at least once
+  double pairs = 0;     // visible (query, key) pairs over all heads
+  int64_t tasks = 0;    // of the largest phase: more threads than this cannot help
+};
+
+// How a problem will be computed. Immutable between Create and Update, so one plan may be run by several threads at the same time (each run
+// with its own workspace). A plan holds no pointer into the caller's tensors: it binds shapes, types, lengths and offsets, and Run refuses a
+// problem that differs in them; strides and data may change from run to run, so one plan serves all layers of a step.
+class Plan {
+ public:
+  Plan() noexcept;
+  ~Plan();
+  Plan(Plan&&) noexcept;
+  Plan& operator=(Plan&&) noexcept;
+
+  // Checks everything about `problem` but its data pointers (only q_lengths, kv_lengths and query_offsets are read) and replaces *plan.
+  // Allocates. On an error *plan is unchanged.
+  static Status Create(const Problem& problem, const PlanOptions& options, Plan* plan) noexcept;
+
+  // Plans again for new lengths, offsets, Tq and Tk, in place and without allocating. Errors: anything that Create would refuse, a change of
+  // B, Hq, Hkv, dk, dv, types or of which tensors are present, or sizes beyond the room reserved by Create. On an error the plan is unchanged.
+  Status Update(const Problem& problem) noexcept;
+
+  bool valid() const noexcept { return state_ != nullptr; }  // false before the first successful Create, and after a move
+  // Bytes that a run with that many workers needs, whatever the alignment of the memory: a fixed part for each worker plus split partials.
+  // 0 for an invalid plan or workers < 1.
+  size_t WorkspaceBytes(int workers) const noexcept;
+  Target target() const noexcept;
+  Engine engine() const noexcept;
+  Cost cost() const noexcept;
+  // Several lines for people: shapes, target, engine, tile, block, splits, items, workspace.
+  std::string ToString() const;
+
+  struct State;
+  const State* state() const noexcept { return state_.get(); }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Memory that a run may use: any address, at least Plan::WorkspaceBytes(workers) bytes, not shared with another run at the same time.
+struct Workspace {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// Runs `plan` on the tensors of `problem`. Never allocates by itself (an executor might). Thread-safe for distinct outputs and workspaces.
+Status Run(const Plan& plan, const Problem& problem, Workspace workspace, Executor& executor = SerialExecutor()) noexcept;
+
+// Plan, workspace and run in one call, on `executor`.
+Status Attention(const Problem& problem, Executor& executor = SerialExecutor()) noexcept;
+Status Attention(const Problem& problem, const PlanOptions& options, Executor& executor) noexcept;
+
+// The host-driven path: a checked call as phases of independent tasks. The host runs every task of a phase, on any threads and in any order,
+// waits for all of them (a barrier), and goes on to the next phase:
+//   BoundCall call;
+//   Status s = Bind(plan, problem, workspace, workers, &call);
+//   for (int phase = 0; phase < call.Phases(); ++phase) { /* each i < call.Tasks(phase): call.RunTask(phase, i, worker) */ /* barrier */ }
+// A BoundCall owns nothing: plan, tensors and workspace must outlive it. Trivially copyable; no heap.
+class BoundCall {
+ public:
+  int Phases() const noexcept;
+  int64_t Tasks(int phase) const noexcept;
+  // `worker` in [0, workers of Bind); no two concurrent tasks may share one. Never throws, allocates or blocks.
+  void RunTask(int phase, int64_t task, int worker) const noexcept;
+
+ private:
+  friend Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept;
+  const Plan::State* plan_ = nullptr;
+  Problem problem_;
+  char* workspace_ = nullptr;
+};
+
+// Checks `problem` against `plan`, as Run does, and fills *call. No allocation; on an error *call is unchanged.
+Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept;
+
+}  // namespace fovea
+
+#endif  // FOVEA_ATTENTION_H_

@@ -1,0 +1,57 @@
+// What the score of a query and a key is, and which pairs exist at all. Letters as everywhere: B sequences, Hq query heads, Hkv key/value
+// heads, Tq queries, Tk keys.
+#ifndef FOVEA_SCORE_H_
+#define FOVEA_SCORE_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "fovea/tensor.h"
+
+namespace fovea {
+
+enum class Causal : int32_t {
+  kNone = 0,
+  kTopLeft = 1,      // query i sees keys j ≤ i
+  kBottomRight = 2,  // query i sees keys j ≤ i + kv_length − q_length of its sequence: the last query sees every key
+};
+
+// Query i sees keys i + offset − left … i + offset + right, both inclusive; −1 leaves that side open.
+struct Window {
+  int64_t left = -1;
+  int64_t right = -1;
+};
+
+// The steps from q·k to a softmax weight, in the order in which they apply:
+//   1. s = scale · (q_i · k_j)
+//   2. s = softcap · tanh(s / softcap)                     softcap > 0
+//   3. s = s − slope_h · |i + offset − j|                  alibi_slopes (Press et al. 2021, "Train Short, Test Long", §3)
+//   4. s = s + bias[b,h,i,j]                               −inf removes the pair; any finite value does not
+//   5. pairs are removed by mask, causal, window and lengths; all that are given must allow a pair
+//   6. p = exp(s − m) / (Σ exp(s − m) + exp(sink_h − m))   sinks only add to the denominator
+//
+// offset is query_offset or query_offsets[b] when given; else kv_length − q_length of the sequence with Causal::kBottomRight, else 0.
+// All views are read while a plan is made (lengths, offsets) or run (the others) and belong to the caller.
+struct Score {
+  std::optional<float> scale;  // finite; default 1/√dk; zero and negative values are legal
+  float softcap = 0;           // finite, ≥ 0; 0 = none
+
+  TensorView alibi_slopes;  // f32 [Hq]
+  // bias and mask broadcast as in NumPy: up to four axes, aligned at the right, each of size 1 or that of [B, Hq, Tq, Tk].
+  TensorView bias;  // f32, f16 or bf16, whatever the type of q
+  TensorView mask;  // bool, true = attend
+
+  Causal causal = Causal::kNone;
+  Window window;
+  std::optional<int64_t> query_offset;  // position of query 0 among the keys: chunked prefill, a cache with a past
+  TensorView query_offsets;             // the same, one per sequence: i32 or i64 [B]; not together with query_offset
+
+  TensorView q_lengths;   // i32 or i64 [B], 0 … Tq; rows at or behind it give out = 0 and lse = −inf
+  TensorView kv_lengths;  // i32 or i64 [B], 0 … Tk; K and V at or behind it are never read
+
+  TensorView sinks;  // f32 [Hq], one logit per query head (Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks")
+};
+
+}  // namespace fovea
+
+#endif  // FOVEA_SCORE_H_

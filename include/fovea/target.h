@@ -1,0 +1,47 @@
+// The instruction sets that the library was compiled for, which of them this CPU can run, and which one plans use.
+#ifndef FOVEA_TARGET_H_
+#define FOVEA_TARGET_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fovea/status.h"
+
+namespace fovea {
+
+// Ordered within an architecture from the least to the most capable.
+enum class Target : int32_t {
+  kAuto = 0,    // the best usable one, or what the environment variable FOVEA_TARGET names
+  kEmu128 = 1,  // portable C++, no SIMD instructions
+  kSse2 = 2,
+  kSse4 = 3,
+  kAvx2 = 4,    // with FMA and F16C: Haswell, Zen
+  kAvx512 = 5,  // F, BW, CD, DQ, VL: Skylake server, Zen 4
+  kNeon = 6,    // AArch64 Advanced SIMD
+};
+
+// A fixed list in static storage.
+struct TargetList {
+  const Target* data = nullptr;
+  size_t count = 0;
+  const Target* begin() const { return data; }
+  const Target* end() const { return data + count; }
+};
+
+// "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon"; "unknown" for values outside the enumeration.
+const char* Name(Target target) noexcept;
+
+// The target of that name; an error that lists the valid names otherwise. `target` is written only on success.
+Status ParseTarget(const char* name, Target* target) noexcept;
+
+// Best first; thread-safe.
+TargetList CompiledTargets() noexcept;
+TargetList UsableTargets() noexcept;
+
+// What Target::kAuto means in this process: FOVEA_TARGET if set (read once, at the first use), else the best usable one. An error, the
+// same from every plan, when FOVEA_TARGET names no target, or one that was not compiled or that this CPU cannot run. Thread-safe.
+Status ActiveTarget(Target* target) noexcept;
+
+}  // namespace fovea
+
+#endif  // FOVEA_TARGET_H_

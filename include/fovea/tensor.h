@@ -1,0 +1,195 @@
+// Strided views of the caller's memory. A view owns nothing and copies nothing.
+#ifndef FOVEA_TENSOR_H_
+#define FOVEA_TENSOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace fovea {
+
+enum class DType : int32_t {
+  kNone = 0,  // an absent tensor
+  kF32 = 1,
+  kF16 = 2,   // IEEE binary16
+  kBF16 = 3,  // the upper half of a binary32
+  kBool = 4,  // one byte, zero = false
+  kI32 = 5,
+  kI64 = 6,
+};
+
+// Bytes of one element; 0 for kNone and for values outside the enumeration.
+constexpr int64_t SizeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kBool:
+      return 1;
+    case DType::kI64:
+      return 8;
+    case DType::kNone:
+      break;
+  }
+  return 0;
+}
+
+// "f32", "f16", "bf16", "bool", "i32", "i64"; "none" for kNone, "unknown" for values outside the enumeration.
+constexpr const char* Name(DType dtype) {
+  switch (dtype) {
+    case DType::kNone:
+      return "none";
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kBool:
+      return "bool";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+  }
+  return "unknown";
+}
+
+constexpr int kMaxRank = 4;
+
+// A tensor in memory that belongs to the caller: element [i0, i1, …] is at data + Σ i·stride, strides in BYTES. Any stride is legal: zero
+// (broadcast), negative, or a non-unit innermost one. A default-constructed view (rank 0) is an absent tensor.
+template <class Pointer>
+struct BasicView {
+  Pointer data = nullptr;
+  DType dtype = DType::kNone;
+  int32_t rank = 0;
+  int64_t shape[kMaxRank] = {};
+  int64_t stride[kMaxRank] = {};
+
+  constexpr bool present() const { return rank != 0; }
+  constexpr int64_t size() const {
+    int64_t n = rank == 0 ? 0 : 1;
+    for (int a = 0; a < rank; ++a) n *= shape[a];
+    return n;
+  }
+};
+
+using TensorView = BasicView<const void*>;
+using MutableTensorView = BasicView<void*>;
+
+// The view through which an output of one call is read by the next.
+constexpr TensorView AsConst(const MutableTensorView& view) {
+  TensorView result;
+  result.data = view.data;
+  result.dtype = view.dtype;
+  result.rank = view.rank;
+  for (int a = 0; a < kMaxRank; ++a) {
+    result.shape[a] = view.shape[a];
+    result.stride[a] = view.stride[a];
+  }
+  return result;
+}
+
+namespace internal {
+template <class View, class Pointer, size_t N>
+constexpr View MakeView(Pointer data, DType dtype, const std::array<int64_t, N>& shape, const std::array<int64_t, N>& element_strides) {
+  static_assert(N >= 1 && N <= static_cast<size_t>(kMaxRank), "a view has one to four axes");
+  View view;
+  view.data = data;
+  view.dtype = dtype;
+  view.rank = static_cast<int32_t>(N);
+  for (size_t a = 0; a < N; ++a) {
+    view.shape[a] = shape[a];
+    view.stride[a] = element_strides[a] * SizeOf(dtype);
+  }
+  return view;
+}
+
+template <size_t N>
+constexpr std::array<int64_t, N> DenseStrides(const std::array<int64_t, N>& shape) {
+  std::array<int64_t, N> stride{};
+  int64_t step = 1;
+  for (size_t a = N; a-- > 0;) {
+    stride[a] = step;
+    step *= shape[a];
+  }
+  return stride;
+}
+
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::kBool;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+}  // namespace internal
+
+// Views of dense memory in C order, and of memory with explicit strides in ELEMENTS. The rank is the length of `shape`:
+//   View(q, {B, Hq, Tq, dk});                                          // BHTD
+//   View(q, {B, Hq, Tq, dk}, {Tq * Hq * dk, dk, Hq * dk, 1});          // the same tensor stored BTHD
+// For types without a C++ type of their own, the overloads with a DType.
+template <class T, size_t N>
+constexpr TensorView View(const T* data, const int64_t (&shape)[N]) {
+  std::array<int64_t, N> s{};
+  for (size_t a = 0; a < N; ++a) s[a] = shape[a];
+  return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value, s, internal::DenseStrides(s));
+}
+template <class T, size_t N>
+constexpr TensorView View(const T* data, const int64_t (&shape)[N], const int64_t (&element_strides)[N]) {
+  std::array<int64_t, N> s{}, t{};
+  for (size_t a = 0; a < N; ++a) s[a] = shape[a], t[a] = element_strides[a];
+  return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value, s, t);
+}
+template <class T, size_t N>
+constexpr MutableTensorView View(T* data, const int64_t (&shape)[N]) {
+  std::array<int64_t, N> s{};
+  for (size_t a = 0; a < N; ++a) s[a] = shape[a];
+  return internal::MakeView<MutableTensorView>(static_cast<void*>(data), internal::DTypeOf<T>::value, s, internal::DenseStrides(s));
+}
+template <class T, size_t N>
+constexpr MutableTensorView View(T* data, const int64_t (&shape)[N], const int64_t (&element_strides)[N]) {
+  std::array<int64_t, N> s{}, t{};
+  for (size_t a = 0; a < N; ++a) s[a] = shape[a], t[a] = element_strides[a];
+  return internal::MakeView<MutableTensorView>(static_cast<void*>(data), internal::DTypeOf<T>::value, s, t);
+}
+template <size_t N>
+constexpr TensorView View(const void* data, DType dtype, const int64_t (&shape)[N]) {
+  std::array<int64_t, N> s{};
+  for (size_t a = 0; a < N; ++a) s[a] = shape[a];
+  return internal::MakeView<TensorView>(data, dtype, s, internal::DenseStrides(s));
+}
+template <size_t N>
+constexpr MutableTensorView View(void* data, DType dtype, const int64_t (&shape)[N]) {
+  std::array<int64_t, N> s{};
+  for (size_t a = 0; a < N; ++a) s[a] = shape[a];
+  return internal::MakeView<MutableTensorView>(data, dtype, s, internal::DenseStrides(s));
+}
+
+// The same memory with two axes exchanged: SwapAxes(View(x, {B, T, H, d}), 1, 2) is x as [B, H, T, d].
+template <class Pointer>
+constexpr BasicView<Pointer> SwapAxes(BasicView<Pointer> view, int a, int b) {
+  const int64_t shape = view.shape[a], stride = view.stride[a];
+  view.shape[a] = view.shape[b], view.stride[a] = view.stride[b];
+  view.shape[b] = shape, view.stride[b] = stride;
+  return view;
+}
+
+}  // namespace fovea
+
+#endif  // FOVEA_TENSOR_H_
