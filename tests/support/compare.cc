@@ -87,4 +87,20 @@ bool Outputs::Untouched() const {
   return untouched(out_) && untouched(lse_) && untouched(weights_);
 }
 
+::testing::AssertionResult NearReference(const Outputs& got, const reference::ForwardResult& want, const Problem& problem) {
+  const reference::Sizes n = reference::SizesOf(problem);
+  const size_t rows = want.lse.size();
+  std::vector<double> out_atol, weights_atol;
+  for (size_t row = 0; row < rows; ++row) {
+    const double t = want.relative_tolerance[row];
+    out_atol.insert(out_atol.end(), static_cast<size_t>(n.dv), t * want.max_abs_value[row]);
+    weights_atol.insert(weights_atol.end(), static_cast<size_t>(n.Tk), t);
+  }
+  const auto out = Near("out", reference::ReadAll(got.out()), want.out, {n.B, n.Hq, n.Tq, n.dv}, out_atol, 0);
+  if (!out) return out;
+  const auto lse = Near("lse", reference::ReadAll(got.lse()), want.lse, {n.B, n.Hq, n.Tq}, want.relative_tolerance, 1e-5);
+  if (!lse || !got.weights().present()) return lse;
+  return Near("weights", reference::ReadAll(got.weights()), want.weights, {n.B, n.Hq, n.Tq, n.Tk}, weights_atol, 0);
+}
+
 }  // namespace fovea::test

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "reference/reference.h"
 #include "support/manifest.h"
 
 namespace fovea::test {
@@ -42,6 +43,10 @@ class Outputs {
   std::vector<float> out_, lse_, weights_;
   TensorView out_view_, lse_view_, weights_view_;
 };
+
+// Outputs of an f32 computation of `problem` against the reference, under the contract's precision: row by row |error| ≤ t·max|v| for out (and
+// 1e-5·|lse| more than t for lse, which is rounded to float itself), t for weights.
+::testing::AssertionResult NearReference(const Outputs& got, const reference::ForwardResult& want, const Problem& problem);
 
 }  // namespace fovea::test
 
