@@ -442,6 +442,17 @@ TEST(RelativeTolerance, GrowsWithTheScoresThatMatter) {
   EXPECT_EQ(row.max_abs_value, 7);
 }
 
+TEST(RelativeTolerance, IsInfiniteWhereScoresOverflowFloat) {
+  OneRow row({3e38f, 1});
+  EXPECT_FALSE(std::isinf(RelativeTolerance(ForwardRow(row.problem, 0, 0, 0))));
+  row.problem.score.scale = 2.0f;
+  EXPECT_TRUE(std::isinf(RelativeTolerance(ForwardRow(row.problem, 0, 0, 0))));
+  const float lowest[] = {std::numeric_limits<float>::lowest()};
+  OneRow biased({-5, 1});
+  biased.problem.score.bias = View(lowest, {1});
+  EXPECT_FALSE(std::isinf(RelativeTolerance(ForwardRow(biased.problem, 0, 0, 0))));  // rounds to lowest()
+}
+
 // ---- gradients
 
 // Σ out·dout

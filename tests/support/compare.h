@@ -15,7 +15,8 @@
 namespace fovea::test {
 
 // Element n passes when it is NaN where `want` is NaN, equals an infinite `want`, and otherwise |got − want| ≤ atol[n] + rtol·|want|. `got` is
-// rounded to float first: an overflow of float counts as infinite. Both are dense in C order of `shape`. The failure shows the worst element.
+// rounded to float first: an overflow of float counts as infinite. Where atol is infinite anything passes. Both are dense in C order of `shape`.
+// The failure shows the worst element.
 ::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
                                 const std::vector<int64_t>& shape, const std::vector<double>& atol, double rtol);
 
@@ -38,6 +39,8 @@ class Outputs {
   TensorView lse() const { return lse_view_; }
   TensorView weights() const { return weights_view_; }
   bool Untouched() const;
+  // Bit for bit, NaN included.
+  bool SameBits(const Outputs& other) const;
 
  private:
   std::vector<float> out_, lse_, weights_;
