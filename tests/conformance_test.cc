@@ -113,6 +113,31 @@ TEST_P(Conformance, SmallSplits) {
   }
 }
 
+// What the case lacks is added: sinks, ALiBi, a softcap, a 16-bit bias, shorter lengths. Few cases combine these.
+TEST_P(Conformance, WithEverythingElse) {
+  const reference::Sizes n = reference::SizesOf(case_.problem);
+  Problem problem = case_.problem;
+  Score& score = problem.score;
+  std::vector<float> sinks, slopes;
+  for (int64_t h = 0; h < n.Hq; ++h) {
+    sinks.push_back(h % 3 == 2 ? -kInf : static_cast<float>(h) / 2);
+    slopes.push_back(std::ldexp(1.0f, static_cast<int>(-h - 1)));
+  }
+  std::vector<int32_t> q_lengths, kv_lengths;
+  for (int64_t b = 0; b < n.B; ++b) {
+    q_lengths.push_back(static_cast<int32_t>(n.Tq - (b + 1) % 3 * (n.Tq > 2 ? 1 : 0)));
+    kv_lengths.push_back(static_cast<int32_t>(n.Tk - (b + 2) % 4 * (n.Tk > 4 ? 1 : 0)));
+  }
+  const std::vector<uint16_t> bias(static_cast<size_t>(n.Hq), 0xb800);  // −0.5 in f16: on the sink it has no effect, so it shows
+  if (!score.sinks.present()) score.sinks = AsConst(View(sinks.data(), {n.Hq}));
+  if (!score.alibi_slopes.present()) score.alibi_slopes = AsConst(View(slopes.data(), {n.Hq}));
+  if (!score.bias.present()) score.bias = View(static_cast<const void*>(bias.data()), DType::kF16, {n.Hq, 1, 1});
+  if (!score.q_lengths.present()) score.q_lengths = AsConst(View(q_lengths.data(), {n.B}));
+  if (!score.kv_lengths.present()) score.kv_lengths = AsConst(View(kv_lengths.data(), {n.B}));
+  if (score.softcap == 0) score.softcap = 6;
+  ExpectReferenceEverywhere(problem, reference::Forward(problem), {}, /*with_weights=*/true);
+}
+
 // ---- removed pairs
 
 // Dense copies of K and V to be spoilt: the views of a case may share memory.
