@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/accuracy.h"
 #include "bench/roofline.h"
-#include "bench/sample_check.h"
 #include "bench/workload.h"
 #include "fovea/fovea.h"
 #if FOVEA_BENCH_TBB
@@ -39,8 +39,8 @@ void BenchAttention(benchmark::State& state, const Workload& workload, Target ta
   const Workspace workspace{memory.data(), memory.size()};
 
   if (const Status status = Run(plan, tensors.At(0), workspace, executor); !status.ok()) return state.SkipWithError(status.message());
-  const SampleError error = CheckSampledRows(tensors.At(0));
-  if (!error.ok) return state.SkipWithError("the result is wrong");
+  const Accuracy accuracy = CompareSampledRows(tensors.At(0));
+  if (!accuracy.ok()) return state.SkipWithError("the result is wrong");
 
   const auto limit = [&] {
     return workload.IsDecode() ? ReadGbps(tensors.kv_data(), tensors.kv_bytes(), threads).median
@@ -57,7 +57,7 @@ void BenchAttention(benchmark::State& state, const Workload& workload, Target ta
   const double work = workload.IsDecode() ? workload.KvBytes() : workload.Flops();
   state.counters[workload.IsDecode() ? "KV_B/s" : "FLOP/s"] = Counter(work, Counter::kIsIterationInvariantRate);
   if (mean_limit > 0) state.counters["share"] = Counter(work / mean_limit, Counter::kIsIterationInvariantRate);
-  state.counters["max_err"] = error.max_error;
+  state.counters["max_err"] = accuracy.max_error;
   state.counters["workspace"] = Counter(static_cast<double>(memory.size()), Counter::kDefaults, Counter::kIs1024);
   state.SetLabel(Name(plan.engine()));
 }

@@ -14,6 +14,6 @@ target_include_directories(fovea_roofline PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT
 target_link_libraries(fovea_roofline PUBLIC Threads::Threads)
 
 add_library(fovea_workloads STATIC
-  ${CMAKE_CURRENT_LIST_DIR}/sample_check.cc
+  ${CMAKE_CURRENT_LIST_DIR}/accuracy.cc
   ${CMAKE_CURRENT_LIST_DIR}/workload.cc)
 target_link_libraries(fovea_workloads PUBLIC fovea_roofline fovea_reference)

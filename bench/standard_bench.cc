@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/sample_check.h"
+#include "bench/accuracy.h"
 #include "bench/workload.h"
 #include "reference/standard_attention.h"
 
@@ -16,14 +16,14 @@ void BenchStandardAttention(benchmark::State& state, const Workload& workload) {
   if (!tensors.ok()) return state.SkipWithError("out of memory");
   std::vector<float> scores;
   reference::StandardAttention(tensors.At(0), &scores);
-  const SampleError error = CheckSampledRows(tensors.At(0));
-  if (!error.ok) return state.SkipWithError("the result is wrong");
+  const Accuracy accuracy = CompareSampledRows(tensors.At(0));
+  if (!accuracy.ok()) return state.SkipWithError("the result is wrong");
   int64_t index = 0;
   for (auto _ : state) reference::StandardAttention(tensors.At(index++), &scores);
 
   using benchmark::Counter;
   state.counters["FLOP/s"] = Counter(workload.Flops(), Counter::kIsIterationInvariantRate);
-  state.counters["max_err"] = error.max_error;
+  state.counters["max_err"] = accuracy.max_error;
   const double matrix = static_cast<double>(reference::ScoreMatrixBytes(tensors.At(0)));
   state.counters["matrix"] = Counter(matrix, Counter::kDefaults, Counter::kIs1024);
 }
