@@ -1,0 +1,41 @@
+# The installed package: headers, libraries, find_package(fovea COMPONENTS fovea tbb) and pkg-config's fovea and fovea-tbb.
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fovea)
+
+# Installs one library with its CMake targets and its .pc file.
+function(fovea_install_library target component)
+  install(TARGETS ${target} EXPORT ${component}-targets COMPONENT ${component}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT ${component}-targets NAMESPACE fovea:: DESTINATION ${package_dir} COMPONENT ${component})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/${component}.pc.in ${PROJECT_BINARY_DIR}/cmake/${component}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/cmake/${component}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT ${component})
+endfunction()
+
+# .pc files name folders relative to their own, so that an installed tree can be moved.
+file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+file(GLOB headers ${PROJECT_SOURCE_DIR}/include/fovea/*.h)
+list(REMOVE_ITEM headers ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
+install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea)
+fovea_install_library(fovea fovea)
+
+# A oneTBB that was fetched is not installed, so neither is the library that needs it.
+if(FOVEA_TBB AND TBB_FOUND)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea-tbb)
+  if(BUILD_SHARED_LIBS)
+    set(pc_requires_tbb "Requires.private")
+  else()
+    set(pc_requires_tbb "Requires")
+  endif()
+  fovea_install_library(fovea_tbb fovea-tbb)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/fovea-config.cmake.in ${PROJECT_BINARY_DIR}/cmake/fovea-config.cmake
+  INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/fovea-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cmake/fovea-config.cmake ${PROJECT_BINARY_DIR}/cmake/fovea-config-version.cmake
+  DESTINATION ${package_dir} COMPONENT fovea)
+
+if(TARGET fovea_cli)
+  install(TARGETS fovea_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+endif()
