@@ -149,14 +149,14 @@ TEST(RepeatabilityTest, WhatTheWorkspaceHeldAndWhereItLiesDoesNotChangeBits) {
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
       const size_t bytes = plan.WorkspaceBytes(1);
       const Memory memory(bytes + 128, Placement::kAligned, 1);
-      for (unsigned char fill : {0x00, 0xFF, 0x7F, 0x55}) {  // zeros, NaN, 3e38, 1e13
+      for (int fill : {0x00, 0xFF, 0x7F, 0x55}) {  // zeros, NaN, 3e38, 1e13
         for (size_t shift : {0, 1, 4, 63}) {
           std::memset(memory.data(), fill, bytes + 128);
           p.ResetOutputs();
           ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data() + shift, bytes}).ok());
-          EXPECT_EQ(expected, BitsOf(p)) << ToString(kernel) << " fill " << static_cast<int>(fill) << " shift " << shift;
-          for (size_t n = 0; n < shift; ++n) ASSERT_EQ(memory.data()[n], fill) << "wrote before the workspace";
-          for (size_t n = shift + bytes; n < bytes + 128; ++n) ASSERT_EQ(memory.data()[n], fill) << "wrote behind the workspace";
+          EXPECT_EQ(expected, BitsOf(p)) << ToString(kernel) << " fill " << fill << " shift " << shift;
+          for (size_t n = 0; n < shift; ++n) ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote before the workspace";
+          for (size_t n = shift + bytes; n < bytes + 128; ++n) ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote behind the workspace";
         }
       }
     }
