@@ -1,0 +1,80 @@
+// The contract between plan and kernels: what a kernel is given (a call, an item, scratch) and what a target offers (a table of functions).
+// Compiled once; knows no SIMD. Nothing here checks, allocates or fails: validation and planning have done so.
+#ifndef FOVEA_SRC_KERNELS_KERNEL_H_
+#define FOVEA_SRC_KERNELS_KERNEL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fovea/attention.h"
+#include "mask.h"
+
+namespace fovea {
+
+// Rows of one KV head are stacked: row r is query r / group of query head kv_head·group + r % group, so that the rows of a tile share K and V and
+// differ little in position.
+//
+// The sizes that lay out a worker's scratch.
+struct Geometry {
+  int64_t dk = 0;
+  int64_t dv = 0;
+  int64_t group = 1;       // Hq / Hkv
+  int32_t tile_rows = 1;   // rows of a tile that are used …
+  int32_t tile_lanes = 1;  // … and stored: a multiple of the vector length in the tile engine
+  int32_t tiles = 1;       // tiles of an item: K and V of a block are taken once for all of them
+  int32_t block_keys = 1;  // keys of a block
+};
+
+// A task: some rows of one KV head against a range of its keys.
+struct Item {
+  int64_t sequence = 0;
+  int64_t kv_head = 0;
+  int64_t first_row = 0;
+  int64_t rows = 0;          // ≤ tiles · tile_rows
+  KeyRange keys;             // first is a multiple of block_keys
+  float* partial = nullptr;  // null: the item writes out and lse; else a split's state: out[rows][dv], m[rows], l[rows]
+  bool takes_sink = true;    // one item of a split row block counts the sink
+};
+
+// A split's state in the workspace, as floats.
+inline int64_t PartialFloats(int64_t rows, int64_t dv) { return rows * (dv + 2); }
+
+// What is common to all items of a call.
+struct KernelCall {
+  const Problem* problem = nullptr;
+  const SequenceLengths* lengths = nullptr;  // [B]
+  Geometry geometry;
+  float scale = 1;
+};
+
+// One row block whose key range was split: `parts` states in key order, PartialFloats apart.
+struct MergeItem {
+  int64_t sequence = 0;
+  int64_t kv_head = 0;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  const float* partials = nullptr;
+  int64_t parts = 0;
+};
+
+// An engine compiled for a target.
+struct EngineKernels {
+  int32_t lanes = 0;          // floats of a vector
+  int32_t max_tile_rows = 0;  // rows that a tile of the micro-kernels can hold
+  size_t (*scratch_bytes)(const Geometry&) = nullptr;
+  // out and lse of an item, or its partial state.
+  void (*attend)(const KernelCall&, const Item&, char* scratch) = nullptr;
+  // Softmax weights of an item whose key range is whole.
+  void (*weights)(const KernelCall&, const Item&, char* scratch) = nullptr;
+  // out and lse of a split row block.
+  void (*merge)(const KernelCall&, const MergeItem&, char* scratch) = nullptr;
+};
+
+// The first bytes of every worker's scratch: which target's code ran there last (Highway's HWY_TARGET), for the test that forces targets.
+struct ScratchHeader {
+  int64_t executed_target;
+};
+
+}  // namespace fovea
+
+#endif  // FOVEA_SRC_KERNELS_KERNEL_H_

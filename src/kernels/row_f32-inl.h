@@ -1,0 +1,166 @@
+// The row engine's f32 micro-kernels: lanes hold the head dimension of K and V rows, which are read in place, all query rows of a tile at once, so that
+// K and V stream from memory exactly once.
+#if defined(FOVEA_SRC_KERNELS_ROW_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
+#undef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_ROW_F32_INL_H_
+#endif
+
+#include "kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+// Vectors of channels that stay in registers while V streams by, for two query rows at a time: half of the register file.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
+constexpr int kRowChannels = 8;
+#else
+constexpr int kRowChannels = 4;
+#endif
+
+// Lane x of the result, x < 4: the sum of the lanes of the x-th argument. The order of the sum is the same for each.
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
+  const hn::FixedTag<float, 4> d4;
+  TransposeBlocks(a, b, c, d);
+  const VF sum = hn::Add(hn::Add(a, b), hn::Add(c, d));
+  if constexpr (kLanes == 4) {
+    return hn::ResizeBitCast(d4, sum);
+  } else {
+    const hn::Half<DF> half;
+    const auto folded = hn::Add(hn::LowerHalf(half, sum), hn::UpperHalf(half, sum));
+    if constexpr (kLanes == 8) {
+      return hn::ResizeBitCast(d4, folded);
+    } else {
+      const hn::Half<decltype(half)> quarter;
+      return hn::ResizeBitCast(d4, hn::Add(hn::LowerHalf(quarter, folded), hn::UpperHalf(quarter, folded)));
+    }
+  }
+}
+
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with zeros to whole vectors.
+template <int kKeys, int kRows>
+HWY_INLINE void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
+                            float* HWY_RESTRICT s, int64_t s_stride) {
+  const DF df;
+  VF sum[4][kRows];
+  for (int j = 0; j < 4; ++j) {
+    for (int r = 0; r < kRows; ++r) sum[j][r] = hn::Zero(df);
+  }
+  int64_t c = 0;
+  for (; c + kLanes <= dk; c += kLanes) {
+    VF x[kKeys];
+    for (int j = 0; j < kKeys; ++j) x[j] = hn::LoadU(df, k + j * k_stride + c);
+    for (int r = 0; r < kRows; ++r) {
+      const VF y = hn::Load(df, q + r * q_stride + c);
+      for (int j = 0; j < kKeys; ++j) sum[j][r] = hn::MulAdd(x[j], y, sum[j][r]);
+    }
+  }
+  if (c < dk) {
+    for (int j = 0; j < kKeys; ++j) {
+      const VF x = hn::LoadN(df, k + j * k_stride + c, static_cast<size_t>(dk - c));
+      for (int r = 0; r < kRows; ++r) sum[j][r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), sum[j][r]);
+    }
+  }
+  const hn::FixedTag<float, 4> d4;
+  for (int r = 0; r < kRows; ++r) hn::StoreN(SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]), d4, s + r * s_stride, kKeys);
+}
+
+// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
+template <int kRows, int kChannels, bool kWhole>
+HWY_INLINE void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride,
+                                int64_t keys, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
+  const DF df;
+  VF sum[kRows][kChannels];
+  for (int r = 0; r < kRows; ++r) {
+    const VF a = hn::Set(df, alpha[r]);
+    for (int c = 0; c < kChannels; ++c) sum[r][c] = hn::Mul(hn::Load(df, o + r * o_stride + c * kLanes), a);
+  }
+  for (int64_t j = 0; j < keys; ++j, values += v_stride) {
+    VF pv[kRows];
+    for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
+    for (int c = 0; c < kChannels; ++c) {
+      const VF x =
+          kWhole || c + 1 < kChannels ? hn::LoadU(df, values + c * kLanes) : hn::LoadN(df, values + c * kLanes, static_cast<size_t>(last));
+      for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kChannels; ++c) hn::Store(sum[r][c], df, o + r * o_stride + c * kLanes);
+  }
+}
+
+struct RowEngine {
+  using Lanes = LanesAreKeys;
+  static constexpr int64_t kAliasing = 0;  // rows are read once, in order
+
+  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
+
+  template <int kRows>
+  static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span, const Geometry& g, float* s) {
+    const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
+    int64_t key = span.first;
+    for (; key + 4 <= span.end; key += 4) RowScoresOf<4, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+  }
+
+  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s) {
+    const float* q = tile.q;
+    int rows = tile.count;
+    for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys)) ScoresOfRows<4>(q, k, span, g, s);
+    switch (rows) {
+      case 3:
+        return ScoresOfRows<3>(q, k, span, g, s);
+      case 2:
+        return ScoresOfRows<2>(q, k, span, g, s);
+      case 1:
+        return ScoresOfRows<1>(q, k, span, g, s);
+      default:
+        return;
+    }
+  }
+
+  template <int kRows>
+  static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g, const float* p, const float* alpha, float* o) {
+    const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
+    const float* from = v.data + span.first * v.stride;
+    const int64_t keys = span.end - span.first;
+    p += span.first;
+    int64_t c = 0;
+    for (; c + kRowChannels * kLanes <= g.dv; c += kRowChannels * kLanes) {
+      RowAccumulateOf<kRows, kRowChannels, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
+    }
+    if (c + 2 * kLanes <= g.dv) {
+      for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes)
+        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
+    }
+    for (; c < g.dv; c += kLanes) {
+      const int64_t last = std::min<int64_t>(g.dv - c, kLanes);
+      RowAccumulateOf<kRows, 1, false>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, last);
+    }
+  }
+
+  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s) {
+    int r = 0;
+    for (; r + 2 <= tile.count; r += 2) {
+      AccumulateRows<2>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+    }
+    if (r < tile.count)
+      AccumulateRows<1>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+  }
+
+  // Scores past the span, up to a whole vector, are no keys.
+  static HWY_INLINE void Seal(const Tile& tile, const Span& span, int64_t block_keys, float* s) {
+    for (int r = 0; r < tile.count; ++r) {
+      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key)
+        s[Lanes::Index(r, key, block_keys)] = -hwy::HighestValue<float>() * 2.0f;
+    }
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

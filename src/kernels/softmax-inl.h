@@ -1,0 +1,107 @@
+// The streaming softmax of a tile of scores: S → P in place, the running maximum m and denominator l of every row, and alpha, by which what was
+// summed before must be multiplied (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
+//
+// The rules for −inf, empty rows and NaN:
+//   · a removed score is −inf, and exp gives exactly 0 for it;
+//   · while a row has seen no key, m = −inf and l = 0: the exponent is then taken from 0, so that −inf − (−inf) never arises;
+//   · max may hide a NaN score (it does on x86), but its exp is NaN, and l carries it to the output and to lse;
+//   · a score of +inf makes m = +inf and exp(inf − inf) = NaN, as the textbook formula does.
+#if defined(FOVEA_SRC_KERNELS_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_SOFTMAX_INL_H_
+#undef FOVEA_SRC_KERNELS_SOFTMAX_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_SOFTMAX_INL_H_
+#endif
+
+#include "kernels/lanes-inl.h"
+#include "kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+// The running state of a tile's rows.
+struct RowState {
+  float* m;
+  float* l;
+  float* alpha;
+};
+
+// m, or 0 where it is −inf: what exponents are taken from.
+HWY_INLINE VF ExponentBase(VF m) {
+  const DF df;
+  return hn::IfThenZeroElse(hn::Eq(m, hn::Set(df, -hwy::HighestValue<float>() * 2.0f)), m);
+}
+
+// Scores of keys first ≤ key < end of the block; `first` is a multiple of kFirstKeyStep<Lanes> and `end` of kKeyStep. Sums run in an order that
+// depends on a key's place in its block alone, whichever rows share the tile.
+template <class Lanes>
+constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
+
+template <class Lanes>
+HWY_INLINE void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state) {
+  const DF df;
+  constexpr int64_t kStep = Lanes::kKeyStep;
+  constexpr int64_t kUnroll = 4 * kStep;
+  const int64_t unrolled_end = first + (end - first) / kUnroll * kUnroll;
+  const int64_t stride = Lanes::Index(0, kStep, block_keys);
+  for (int64_t row = 0; row < rows; row += Lanes::kRowStep) {
+    float* HWY_RESTRICT from = s + Lanes::Index(row, first, block_keys);
+    const VF m_old = Lanes::PerRow(state.m, row);
+    VF max0 = m_old, max1 = m_old, max2 = m_old, max3 = m_old;
+    const float* p = from;
+    int64_t key = first;
+    for (; key < unrolled_end; key += kUnroll, p += 4 * stride) {
+      max0 = hn::Max(max0, hn::Load(df, p));
+      max1 = hn::Max(max1, hn::Load(df, p + stride));
+      max2 = hn::Max(max2, hn::Load(df, p + 2 * stride));
+      max3 = hn::Max(max3, hn::Load(df, p + 3 * stride));
+    }
+    for (; key < end; key += kStep, p += stride) max0 = hn::Max(max0, hn::Load(df, p));
+    const VF m = Lanes::FoldMax(hn::Max(hn::Max(max0, max1), hn::Max(max2, max3)));
+    const VF base = ExponentBase(m);
+
+    VF sum0 = hn::Zero(df), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+    float* q = from;
+    for (key = first; key < unrolled_end; key += kUnroll, q += 4 * stride) {
+      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, q), base));
+      const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, q + stride), base));
+      const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, q + 2 * stride), base));
+      const VF p3 = ExpNonPositive(df, hn::Sub(hn::Load(df, q + 3 * stride), base));
+      hn::Store(p0, df, q);
+      hn::Store(p1, df, q + stride);
+      hn::Store(p2, df, q + 2 * stride);
+      hn::Store(p3, df, q + 3 * stride);
+      sum0 = hn::Add(sum0, p0);
+      sum1 = hn::Add(sum1, p1);
+      sum2 = hn::Add(sum2, p2);
+      sum3 = hn::Add(sum3, p3);
+    }
+    for (; key < end; key += kStep, q += stride) {
+      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, q), base));
+      hn::Store(p0, df, q);
+      switch ((key - first) / kStep % 4) {
+        case 0:
+          sum0 = hn::Add(sum0, p0);
+          break;
+        case 1:
+          sum1 = hn::Add(sum1, p0);
+          break;
+        default:
+          sum2 = hn::Add(sum2, p0);
+          break;
+      }
+    }
+    const VF sum = Lanes::FoldSum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
+    const VF alpha = ExpNonPositive(df, hn::Sub(m_old, base));
+    Lanes::StorePerRow(m, state.m, row);
+    Lanes::StorePerRow(alpha, state.alpha, row);
+    Lanes::StorePerRow(hn::MulAdd(Lanes::PerRow(state.l, row), alpha, sum), state.l, row);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

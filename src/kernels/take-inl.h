@@ -1,0 +1,118 @@
+// Getting Q, K and V of a tile or block ready for an engine: in place where the micro-kernels can read the caller's memory, else copied to scratch
+// (and widened: types narrower than f32 become f32 once per block).
+#if defined(FOVEA_SRC_KERNELS_TAKE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_TAKE_INL_H_
+#undef FOVEA_SRC_KERNELS_TAKE_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_TAKE_INL_H_
+#endif
+
+#include <cmath>
+
+#include "kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+// Whether rows of the view can be read as arrays of float.
+HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
+  return dtype == DType::kF32 && element_stride == sizeof(float) && row_stride % static_cast<int64_t>(sizeof(float)) == 0 &&
+         reinterpret_cast<uintptr_t>(row) % alignof(float) == 0;
+}
+
+// Rows of K or V of a block. Rows that are a multiple of `aliasing` bytes apart would compete for one set of the L1 cache: copied (0 = never).
+HWY_INLINE Rows TakeRows(const TensorView& view, const Item& item, const Block& block, int64_t aliasing, float* copy) {
+  const char* first =
+      static_cast<const char*>(view.data) + item.sequence * view.stride[0] + item.kv_head * view.stride[1] + block.first * view.stride[2];
+  const int64_t row_stride = view.stride[2];
+  const bool aliased = aliasing != 0 && row_stride != 0 && row_stride % aliasing == 0;
+  if (IsPlainF32(view.dtype, view.stride[3], row_stride, first) && !aliased) {
+    return {reinterpret_cast<const float*>(first), row_stride / static_cast<int64_t>(sizeof(float))};
+  }
+  const int64_t d = view.shape[3];
+  const int64_t stride = CopiedStride(d);
+  for (int64_t j = 0; j < block.n; ++j) LoadRow(view.dtype, first + j * row_stride, view.stride[3], d, copy + j * stride);
+  return {copy, stride};
+}
+
+// A row whose scale·q leaves the comfortable range of f32, though its scores may not: q·scale·2^−x is packed, and scores are multiplied by 2^x later.
+template <class Lanes>
+inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, float scale, int r, Tile& tile, float* stage) {
+  const int64_t dk = view.shape[3];
+  double max = 0;
+  for (int64_t c = 0; c < dk; c += kStageColumns) {
+    const int64_t n = std::min(dk - c, kStageColumns);
+    LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
+    for (int64_t x = 0; x < n; ++x) max = std::max(max, std::abs(static_cast<double>(stage[x])));
+  }
+  max *= std::abs(static_cast<double>(scale));
+  if (max == 0 || !std::isfinite(max)) return;  // (a NaN that max hides leaves a NaN row whatever the exponent)
+  const int e = std::ilogb(max);
+  const int exponent = e > 64 ? e - 64 : e < -60 ? e + 60 : 0;
+  if (exponent == 0) return;
+  for (int64_t c = 0; c < dk; c += kStageColumns) {
+    const int64_t n = std::min(dk - c, kStageColumns);
+    LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
+    for (int64_t x = 0; x < n; ++x) {
+      tile.q[Lanes::Index(r, c + x, dk)] =
+          static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * static_cast<double>(scale), -exponent));
+    }
+  }
+  tile.exponent[0][r] = static_cast<float>(std::ldexp(1.0, exponent / 2));
+  tile.exponent[1][r] = static_cast<float>(std::ldexp(1.0, exponent - exponent / 2));
+  tile.has_exponents = true;
+}
+
+// tile.q = scale·Q of the tile's rows in the lanes' layout, and the rows' exponents.
+template <class Lanes>
+HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w, Tile& tile) {
+  const DF df;
+  const Geometry& g = call.geometry;
+  const TensorView& view = call.problem->q;
+  const char* row_data[kMaxTileLanes];
+  const float* rows[kMaxTileLanes];
+  bool plain = true;
+  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
+    row_data[r] = static_cast<const char*>(view.data) + item.sequence * view.stride[0] + h * view.stride[1] + i * view.stride[2];
+    plain = plain && IsPlainF32(view.dtype, view.stride[3], 0, row_data[r]);
+    rows[r] = reinterpret_cast<const float*>(row_data[r]);
+  });
+  for (int64_t r = tile.count; r < g.tile_lanes; ++r) rows[r] = rows[0];  // padding lanes repeat row 0
+  if (plain) {
+    Lanes::FromRows(rows, tile.count, g.dk, g.dk, tile.q);
+  } else {
+    for (int64_t c = 0; c < g.dk; c += kStageColumns) {
+      const int64_t n = std::min(g.dk - c, kStageColumns);
+      for (int r = 0; r < g.tile_lanes; ++r) {
+        rows[r] = w.stage + (r < tile.count ? r : 0) * kStageColumns;
+        if (r < tile.count) LoadRow(view.dtype, row_data[r] + c * view.stride[3], view.stride[3], n, w.stage + r * kStageColumns);
+      }
+      Lanes::FromRows(rows, tile.count, n, g.dk, tile.q + Lanes::Index(0, c, g.dk));
+    }
+  }
+
+  const VF scale = hn::Set(df, call.scale);
+  float* max_abs = w.row_values;
+  for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
+    VF max = hn::Zero(df);
+    for (int64_t c = 0; c < g.dk; c += Lanes::kKeyStep) {
+      float* p = tile.q + Lanes::Index(row, c, g.dk);
+      const VF x = hn::Mul(hn::Load(df, p), scale);
+      max = hn::Max(max, hn::Abs(x));
+      hn::Store(x, df, p);
+    }
+    Lanes::StorePerRow(Lanes::FoldMax(max), max_abs, row);
+  }
+  std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
+  for (int r = 0; r < tile.count; ++r) {
+    if (!(max_abs[r] < 0x1p64f && max_abs[r] >= 0x1p-60f) && call.scale != 0.0f)
+      PackExtremeRow<Lanes>(row_data[r], view, call.scale, r, tile, w.stage);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

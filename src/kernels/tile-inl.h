@@ -1,0 +1,176 @@
+// A tile of the algorithm: up to Lanes::kRows stacked rows of one KV head, where their state lives in scratch, and what each row may see.
+#if defined(FOVEA_SRC_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_TILE_INL_H_
+#undef FOVEA_SRC_KERNELS_TILE_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_TILE_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernels/kernel.h"
+#include "kernels/softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+// Keys [first, first + n) of a sequence.
+struct Block {
+  int64_t first;
+  int64_t n;
+};
+
+// A matrix of f32 rows, keys of a block or what was made of them; stride in floats.
+struct Rows {
+  const float* data;
+  int64_t stride;
+};
+
+struct Values {
+  Rows rows;
+  // Bit j: row j of the caller's V holds a NaN or infinity, which `rows` has as zero. Null when rows are the caller's own values.
+  const uint64_t* poisoned;
+};
+
+// The keys of a block that a tile computes: first ≤ key < end relative to the block; `partial` when some row does not see all of them.
+struct Span {
+  int64_t first;
+  int64_t end;
+  bool partial;
+};
+
+struct Tile {
+  int64_t first_row;  // stacked row number
+  int count;          // rows in use
+  float* q;           // the engine's packing of scale·Q·2^−exponent
+  float* o;           // Lanes::TileFloats(rows, dv)
+  RowState state;
+  KeyRange* visible;   // [count] keys that each row sees by position
+  float* exponent[2];  // per row: the product of both is 2^exponent, which scores must be multiplied by
+  bool has_exponents;  // some exponent is not 0
+  KeyRange any;        // every key that some row sees lies in here
+  KeyRange all;        // every row sees these
+};
+
+// A worker's scratch, carved from one piece of memory.
+struct Scratch {
+  ScratchHeader* header;
+  float *q, *o, *m, *l, *alpha, *exponents, *row_values;
+  KeyRange* visible;
+  float *s, *bias, *stage, *k, *v, *v_row;
+  uint64_t* poisoned;
+  size_t bytes;
+};
+
+// K and V rows in scratch: whole vectors, and never a multiple of 1 KiB apart (rows would compete for one L1 set).
+HWY_INLINE int64_t CopiedStride(int64_t d) {
+  const int64_t stride = RoundUp(d, 16);
+  return stride % 256 == 0 ? stride + 16 : stride;
+}
+
+class Carver {
+ public:
+  explicit Carver(char* base) : base_(base) {}
+  template <class T>
+  T* Take(int64_t n) {
+    T* p = reinterpret_cast<T*>(base_ + used_);
+    used_ += (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
+    return p;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  char* base_;
+  size_t used_ = 0;
+};
+
+constexpr int64_t kStageColumns = 64;
+
+template <class Engine>
+Scratch CarveScratch(const Geometry& g, char* base) {
+  using Lanes = typename Engine::Lanes;
+  Carver carver(base);
+  Scratch w;
+  const int64_t rows = g.tile_lanes;
+  w.header = carver.Take<ScratchHeader>(1);
+  w.q = carver.Take<float>(g.tiles * Engine::QueryFloats(rows, g.dk));
+  w.o = carver.Take<float>(g.tiles * Lanes::TileFloats(rows, g.dv));
+  w.m = carver.Take<float>(g.tiles * rows);
+  w.l = carver.Take<float>(g.tiles * rows);
+  w.alpha = carver.Take<float>(rows);
+  w.exponents = carver.Take<float>(g.tiles * 2 * rows);
+  w.row_values = carver.Take<float>(2 * rows);
+  w.visible = carver.Take<KeyRange>(g.tiles * rows);
+  w.s = carver.Take<float>(Lanes::TileFloats(rows, g.block_keys));
+  w.bias = carver.Take<float>(Lanes::TileFloats(rows, g.block_keys));
+  w.stage = carver.Take<float>(rows * kStageColumns);
+  w.k = carver.Take<float>(g.block_keys * CopiedStride(g.dk));
+  w.v = carver.Take<float>(g.block_keys * CopiedStride(g.dv));
+  w.v_row = carver.Take<float>(CopiedStride(g.dv));
+  w.poisoned = carver.Take<uint64_t>((g.block_keys + 63) / 64);
+  w.bytes = carver.used();
+  return w;
+}
+
+template <class Engine>
+Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
+  const int64_t rows = g.tile_lanes;
+  Tile tile;
+  tile.q = w.q + index * Engine::QueryFloats(rows, g.dk);
+  tile.o = w.o + index * Engine::Lanes::TileFloats(rows, g.dv);
+  tile.state = {w.m + index * rows, w.l + index * rows, w.alpha};
+  tile.visible = w.visible + index * rows;
+  tile.exponent[0] = w.exponents + index * 2 * rows;
+  tile.exponent[1] = tile.exponent[0] + rows;
+  tile.has_exponents = false;
+  return tile;
+}
+
+// Calls f(r, h, i) for the tile's rows: query head h and query i of row r.
+template <class F>
+HWY_INLINE void ForEachRow(const Tile& tile, const Item& item, int64_t group, const F& f) {
+  int64_t i = tile.first_row / group, g = tile.first_row % group;
+  for (int r = 0; r < tile.count; ++r) {
+    f(r, item.kv_head * group + g, i);
+    if (++g == group) g = 0, ++i;
+  }
+}
+
+// What the rows may see by position, cut to the item's keys.
+HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& tile) {
+  const Score& score = call.problem->score;
+  const SequenceLengths& lengths = call.lengths[item.sequence];
+  tile.any = {item.keys.end, item.keys.first};
+  tile.all = item.keys;
+  ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t, int64_t i) {
+    KeyRange keys = VisibleKeys(lengths, score.causal, score.window, i);
+    keys.first = std::max(keys.first, item.keys.first);
+    keys.end = std::max(std::min(keys.end, item.keys.end), keys.first);
+    tile.visible[r] = keys;
+    tile.all.first = std::max(tile.all.first, keys.first);
+    tile.all.end = std::min(tile.all.end, keys.end);
+    if (keys.first < keys.end) {
+      tile.any.first = std::min(tile.any.first, keys.first);
+      tile.any.end = std::max(tile.any.end, keys.end);
+    }
+  });
+}
+
+// Every score of the tile within the span through f(scores, row, key), a vector at a time, in place.
+template <class Lanes, class F>
+HWY_INLINE void ForEachScore(float* HWY_RESTRICT s, const Tile& tile, const Span& span, int64_t block_keys, const F& f) {
+  const DF df;
+  for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
+    for (int64_t key = span.first; key < span.end; key += Lanes::kKeyStep) {
+      float* p = s + Lanes::Index(row, key, block_keys);
+      hn::Store(f(hn::Load(df, p), row, key), df, p);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

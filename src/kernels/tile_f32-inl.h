@@ -1,0 +1,120 @@
+// The tile engine's f32 micro-kernels: lanes hold queries. K and V are read in place, a scalar at a time, as broadcasts; there is no packing of K
+// or V, no horizontal reduction, and the rescaling of O rides on the load of its accumulators.
+#if defined(FOVEA_SRC_KERNELS_TILE_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_TILE_F32_INL_H_
+#undef FOVEA_SRC_KERNELS_TILE_F32_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_TILE_F32_INL_H_
+#endif
+
+#include "kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+// Scalars (keys of S, channels of O) that a micro-kernel holds beside two vectors of queries: their product, the two loaded vectors and one broadcast
+// fill the register file (32 or 16).
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
+constexpr int kTileScalars = 12;
+#else
+constexpr int kTileScalars = 6;
+#endif
+
+// s[j][:] = Σ_c k[j][c] · q[c][:] for kKeys keys and kVectors vectors of queries; c in ascending order.
+template <int kKeys, int kVectors>
+HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, float* HWY_RESTRICT s) {
+  const DF df;
+  constexpr int kRows = kVectors * kLanes;
+  VF sum[kKeys][kVectors];
+  for (int j = 0; j < kKeys; ++j) {
+    for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::Zero(df);
+  }
+  for (int64_t c = 0; c < dk; ++c, q += kRows) {
+    VF qv[kVectors];
+    for (int v = 0; v < kVectors; ++v) qv[v] = hn::Load(df, q + v * kLanes);
+    const float* kc = k + c;
+    for (int j = 0; j < kKeys; ++j) {
+      const VF x = hn::Set(df, kc[j * k_stride]);
+      for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::MulAdd(x, qv[v], sum[j][v]);
+    }
+  }
+  for (int j = 0; j < kKeys; ++j) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[j][v], df, s + j * kRows + v * kLanes);
+  }
+}
+
+// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels; j in ascending order.
+template <int kChannels, int kVectors>
+HWY_INLINE void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t keys,
+                             const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
+  const DF df;
+  constexpr int kRows = kVectors * kLanes;
+  VF sum[kChannels][kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    const VF a = hn::Load(df, alpha + v * kLanes);
+    for (int c = 0; c < kChannels; ++c) sum[c][v] = hn::Mul(hn::Load(df, o + c * kRows + v * kLanes), a);
+  }
+  for (int64_t j = 0; j < keys; ++j, values += v_stride, p += kRows) {
+    VF pv[kVectors];
+    for (int v = 0; v < kVectors; ++v) pv[v] = hn::Load(df, p + v * kLanes);
+    for (int c = 0; c < kChannels; ++c) {
+      const VF x = hn::Set(df, values[c]);
+      for (int v = 0; v < kVectors; ++v) sum[c][v] = hn::MulAdd(x, pv[v], sum[c][v]);
+    }
+  }
+  for (int c = 0; c < kChannels; ++c) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[c][v], df, o + c * kRows + v * kLanes);
+  }
+}
+
+// A remainder of n < kMost keys or channels: the instance of that size.
+template <int kMost, class F>
+HWY_INLINE void WithRemainder(int64_t n, const F& f) {
+  if constexpr (kMost > 1) {
+    if (n == kMost - 1) {
+      f(std::integral_constant<int, kMost - 1>());
+    } else {
+      WithRemainder<kMost - 1>(n, f);
+    }
+  }
+}
+
+template <int kVectors>
+struct TileEngine {
+  using Lanes = LanesAreQueries<kVectors>;
+  static constexpr int64_t kAliasing = 4096;  // L1 of every x86 and Arm core so far: 64 sets of 64 bytes
+
+  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
+
+  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s) {
+    const float* from = k.data + span.first * k.stride;
+    float* to = s + span.first * Lanes::kRows;
+    int64_t n = span.end - span.first;
+    for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
+      ScoresOf<kTileScalars, kVectors>(from, k.stride, tile.q, g.dk, to);
+    }
+    WithRemainder<kTileScalars>(n, [&](auto keys) HWY_ATTR { ScoresOf<keys(), kVectors>(from, k.stride, tile.q, g.dk, to); });
+  }
+
+  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s) {
+    const float* from = v.data + span.first * v.stride;
+    const float* p = s + span.first * Lanes::kRows;
+    const int64_t keys = span.end - span.first;
+    float* o = tile.o;
+    int64_t n = g.dv;
+    for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars, o += kTileScalars * Lanes::kRows) {
+      AccumulateOf<kTileScalars, kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
+    }
+    WithRemainder<kTileScalars>(
+        n, [&](auto channels) HWY_ATTR { AccumulateOf<channels(), kVectors>(from, v.stride, p, keys, tile.state.alpha, o); });
+  }
+
+  static HWY_INLINE void Seal(const Tile&, const Span&, int64_t /*block_keys*/, float* /*s*/) {}
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,33 @@
+// Which keys a query may see by position: causal, window, lengths and offsets reduced to one interval. Knows nothing of tensors or kernels;
+// boolean masks and biases are not positions and live in kernels/modifiers-inl.h.
+#ifndef FOVEA_SRC_MASK_H_
+#define FOVEA_SRC_MASK_H_
+
+#include <cstdint>
+
+#include "fovea/score.h"
+
+namespace fovea {
+
+// One sequence of the batch as validated: 0 ≤ q_length ≤ Tq, 0 ≤ kv_length ≤ Tk; offset as resolved by the contract (step 5).
+struct SequenceLengths {
+  int64_t q_length = 0;
+  int64_t kv_length = 0;
+  int64_t offset = 0;
+};
+
+// Keys first ≤ j < end; empty when first == end.
+struct KeyRange {
+  int64_t first = 0;
+  int64_t end = 0;
+};
+
+// The keys that query i of the sequence sees. Offsets and windows may be any int64: sums saturate.
+KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t i) noexcept;
+
+// Σ over queries begin ≤ i < end of the number of visible keys. Exact as long as it is below 2^53.
+double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t begin, int64_t end) noexcept;
+
+}  // namespace fovea
+
+#endif  // FOVEA_SRC_MASK_H_

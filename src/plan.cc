@@ -1,0 +1,409 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <new>
+
+#include "kernels/registry.h"
+
+namespace fovea {
+namespace {
+
+// Rows of a tile-engine item: enough query tiles to reuse a block of K and V from L2, few enough for Q and O of an item to stay there (d = 128: 128 KiB).
+constexpr int64_t kItemRows = 128;
+// Keys of a block. Tile: S of a tile (8 KiB for 32 queries) and the rows of V stay in L1. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
+constexpr int32_t kTileBlockKeys = 64;
+constexpr int32_t kRowBlockKeys = 128;
+// Up to this many stacked rows, streaming K and V once with lanes along the head dimension beats lanes that hold queries.
+constexpr int64_t kRowEngineRows = 8;
+// A split streams about this much of K and V, so that its partial state and its task cost nothing next to it …
+constexpr int64_t kSplitBytes = int64_t{1} << 20;
+constexpr int64_t kLeastSplitKeys = 512;
+// … and there are at most this many, so that partial states stay small next to K and V.
+constexpr int64_t kMostSplits = 32;
+
+int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+Engine ChooseEngine(const PlanOptions& options, int64_t rows) {
+  if (options.engine != Engine::kAuto) return options.engine;
+  return rows <= kRowEngineRows ? Engine::kRow : Engine::kTile;
+}
+
+// A sequence with nothing to read has geometry of the least scratch.
+SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
+  const PlanOptions& options = plan.options;
+  const Sizes& sizes = plan.sizes;
+  const SequenceLengths& lengths = plan.lengths[static_cast<size_t>(b)];
+  const int64_t rows = lengths.q_length * sizes.group();
+  const int64_t keys = std::max<int64_t>(lengths.kv_length, 1);
+
+  SequencePlan s;
+  s.sequence = b;
+  s.engine = ChooseEngine(options, rows);
+  s.kernels = FindKernels(plan.target, s.engine);
+  const bool is_tile = s.engine == Engine::kTile;
+
+  Geometry& g = s.geometry;
+  g.dk = sizes.dk;
+  g.dv = sizes.dv;
+  g.group = sizes.group();
+  const int64_t lanes = s.kernels->lanes;
+  int64_t tile_rows = is_tile ? (rows <= lanes ? lanes : s.kernels->max_tile_rows) : std::clamp<int64_t>(rows, 1, s.kernels->max_tile_rows);
+  g.tile_lanes = static_cast<int32_t>(tile_rows);
+  if (options.tile_rows > 0) tile_rows = std::min<int64_t>(tile_rows, options.tile_rows);
+  g.tile_rows = static_cast<int32_t>(tile_rows);
+  g.block_keys = is_tile ? kTileBlockKeys : kRowBlockKeys;
+  if (options.block_keys > 0) g.block_keys = std::min(g.block_keys, options.block_keys);
+  g.block_keys = static_cast<int32_t>(std::min<int64_t>(g.block_keys, RoundUp(keys, 16)));
+  const int64_t most_tiles = is_tile ? std::max<int64_t>(kItemRows / s.kernels->max_tile_rows, 1) : 1;
+  g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
+  s.item_rows = g.tiles * tile_rows;
+
+  s.row_blocks = CeilDiv(sizes.Tq * g.group, s.item_rows);
+  s.costly_rows_last = plan.causal != Causal::kNone;
+  if (rows > 0 && rows <= s.item_rows) {
+    int64_t split_keys = std::max(kLeastSplitKeys, kSplitBytes / (SizeOf(plan.k_type) * sizes.dk + SizeOf(plan.v_type) * sizes.dv));
+    split_keys = std::max(split_keys, CeilDiv(keys, kMostSplits));
+    if (options.split_keys > 0) split_keys = std::min(split_keys, options.split_keys);
+    s.split_keys = RoundUp(split_keys, g.block_keys);
+    s.splits = CeilDiv(keys, s.split_keys);
+  }
+  s.pairs = VisiblePairs(lengths, plan.causal, plan.window, 0, lengths.q_length);
+  return s;
+}
+
+// Fills lengths and everything that follows from them. Allocates only what the vectors lack.
+Status Lay(Plan::State& plan, const Problem& problem) {
+  const int64_t B = plan.sizes.B;
+  plan.lengths.resize(static_cast<size_t>(B));
+  plan.sequences.clear();
+  for (int64_t b = 0; b < B; ++b) {
+    FOVEA_RETURN_IF_ERROR(ReadLengths(problem, plan.sizes, b, &plan.lengths[static_cast<size_t>(b)]));
+    plan.sequences.push_back(PlanSequence(plan, b));
+  }
+  std::sort(plan.sequences.begin(), plan.sequences.end(),
+            [](const SequencePlan& x, const SequencePlan& y) { return x.pairs != y.pairs ? x.pairs > y.pairs : x.sequence < y.sequence; });
+  const bool empty = plan.sizes.Hq == 0;
+  plan.items = plan.merges = plan.weight_items = plan.partial_floats = 0;
+  plan.worker_bytes = 64;  // the scratch header; slices stay multiples of 64 bytes
+  for (SequencePlan& s : plan.sequences) {
+    s.first_item = plan.items;
+    s.first_merge = plan.merges;
+    s.first_weight = plan.weight_items;
+    s.first_partial = plan.partial_floats;
+    if (empty) s.row_blocks = 0;
+    plan.items += plan.sizes.Hkv * s.items_per_head();
+    plan.merges += plan.sizes.Hkv * s.merges_per_head();
+    if (plan.has_weights) plan.weight_items += plan.sizes.Hkv * s.row_blocks;
+    const int64_t rows = std::min(s.item_rows, plan.sizes.Tq * s.geometry.group);
+    if (s.merges_per_head() > 0) plan.partial_floats += plan.sizes.Hkv * s.splits * PartialFloats(rows, plan.sizes.dv);
+    if (s.row_blocks > 0) plan.worker_bytes = std::max(plan.worker_bytes, s.kernels->scratch_bytes(s.geometry));
+  }
+  plan.partial_floats = RoundUp(plan.partial_floats, 16);  // worker slices behind them stay aligned to 64 bytes
+  plan.phases = 0;
+  for (Phase p : {Phase::kItems, Phase::kMerges, Phase::kWeights}) {
+    if (plan.Tasks(p) > 0) plan.phase[plan.phases++] = p;
+  }
+  return Status();
+}
+
+Status CheckOptions(const PlanOptions& o) {
+  if (o.engine < Engine::kAuto || o.engine > Engine::kRow) {
+    return Invalid("options.engine = %d, expected 0 (auto), 1 (tile) or 2 (row)", static_cast<int>(o.engine));
+  }
+  const struct {
+    const char* name;
+    int64_t value;
+  } counts[] = {{"max_queries", o.max_queries},
+                {"max_keys", o.max_keys},
+                {"tile_rows", o.tile_rows},
+                {"block_keys", o.block_keys},
+                {"split_keys", o.split_keys}};
+  for (const auto& count : counts) {
+    if (count.value < 0) return Invalid("options.%s = %" PRId64 ", expected 0 (the plan's choice) or greater", count.name, count.value);
+  }
+  return Status();
+}
+
+Status ChooseTarget(Target asked, Target* target) {
+  if (asked == Target::kAuto) return ActiveTarget(target);
+  for (Target usable : UsableTargets()) {
+    if (usable == asked) {
+      *target = asked;
+      return Status();
+    }
+  }
+  char names[128] = "";
+  size_t used = 0;
+  for (Target usable : UsableTargets()) {
+    used += static_cast<size_t>(std::snprintf(names + used, sizeof(names) - used, "%s%s", used == 0 ? "" : ", ", Name(usable)));
+  }
+  return Invalid("options.target = %s (%d), expected one that this build has and this CPU can run: %s", Name(asked),
+                 static_cast<int>(asked), names);
+}
+
+const SequencePlan& SequenceOf(const Plan::State& plan, int64_t task, int64_t SequencePlan::* first) {
+  const auto after =
+      std::upper_bound(plan.sequences.begin(), plan.sequences.end(), task, [&](int64_t t, const SequencePlan& s) { return t < s.*first; });
+  return *(after - 1);  // sequences without tasks share their first with the next one, which upper_bound steps over
+}
+
+// Row block `block` of the sequence, whole key range.
+Item RowBlock(const Plan::State& plan, const SequencePlan& s, int64_t head, int64_t block) {
+  Item item;
+  item.sequence = s.sequence;
+  item.kv_head = head;
+  item.first_row = block * s.item_rows;
+  item.rows = std::min(s.item_rows, plan.sizes.Tq * s.geometry.group - item.first_row);
+  item.keys = {0, plan.lengths[static_cast<size_t>(s.sequence)].kv_length};
+  return item;
+}
+
+// Where the partial states of a split row block lie.
+float* PartialsOf(const Plan::State& plan, const SequencePlan& s, int64_t head, int64_t rows, float* partials) {
+  return partials + s.first_partial + head * s.splits * PartialFloats(rows, plan.sizes.dv);
+}
+
+int64_t InCostOrder(const SequencePlan& s, int64_t index) { return s.costly_rows_last ? s.row_blocks - 1 - index : index; }
+
+void Append(std::string& text, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void Append(std::string& text, const char* format, ...) {
+  char line[256];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof(line), format, arguments);
+  va_end(arguments);
+  text += line;
+}
+
+}  // namespace
+
+Item ItemOf(const Plan::State& plan, int64_t task, float* partials, const SequencePlan** sequence) noexcept {
+  const SequencePlan& s = SequenceOf(plan, task, &SequencePlan::first_item);
+  *sequence = &s;
+  const int64_t head = (task - s.first_item) / s.items_per_head();
+  const int64_t index = (task - s.first_item) % s.items_per_head();
+  if (s.splits == 1) return RowBlock(plan, s, head, InCostOrder(s, index));
+  if (index >= s.splits) return RowBlock(plan, s, head, index - s.splits + 1);
+  Item item = RowBlock(plan, s, head, 0);
+  item.keys = {index * s.split_keys, std::min((index + 1) * s.split_keys, item.keys.end)};
+  item.partial = PartialsOf(plan, s, head, item.rows, partials) + index * PartialFloats(item.rows, plan.sizes.dv);
+  item.takes_sink = index == 0;
+  return item;
+}
+
+MergeItem MergeOf(const Plan::State& plan, int64_t task, float* partials, const SequencePlan** sequence) noexcept {
+  const SequencePlan& s = SequenceOf(plan, task, &SequencePlan::first_merge);
+  *sequence = &s;
+  const int64_t head = task - s.first_merge;
+  const Item item = RowBlock(plan, s, head, 0);
+  return {item.sequence, head, item.first_row, item.rows, PartialsOf(plan, s, head, item.rows, partials), s.splits};
+}
+
+Item WeightsItemOf(const Plan::State& plan, int64_t task, const SequencePlan** sequence) noexcept {
+  const SequencePlan& s = SequenceOf(plan, task, &SequencePlan::first_weight);
+  *sequence = &s;
+  return RowBlock(plan, s, (task - s.first_weight) / s.row_blocks, InCostOrder(s, (task - s.first_weight) % s.row_blocks));
+}
+
+Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcept {
+  Sizes s;
+  FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &s));
+  const Sizes& p = plan.sizes;
+  const struct {
+    const char* name;
+    int64_t given, planned;
+  } sizes[] = {{"q.shape[0]", s.B, p.B},   {"q.shape[1]", s.Hq, p.Hq}, {"k.shape[1]", s.Hkv, p.Hkv}, {"q.shape[2]", s.Tq, p.Tq},
+               {"k.shape[2]", s.Tk, p.Tk}, {"q.shape[3]", s.dk, p.dk}, {"v.shape[3]", s.dv, p.dv}};
+  for (const auto& size : sizes) {
+    if (size.given != size.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", size.name, size.given, size.planned);
+  }
+  const struct {
+    const char* name;
+    DType given, planned;
+  } types[] = {{"q.dtype", problem.q.dtype, plan.q_type},
+               {"k.dtype", problem.k.dtype, plan.k_type},
+               {"v.dtype", problem.v.dtype, plan.v_type},
+               {"out.dtype", problem.out.dtype, plan.out_type}};
+  for (const auto& type : types) {
+    if (type.given != type.planned) return Invalid("%s = %s, expected %s (the plan)", type.name, Name(type.given), Name(type.planned));
+  }
+  const struct {
+    const char* name;
+    int64_t given, planned;
+  } facts[] = {{"lse.rank", problem.lse.rank, plan.has_lse ? 3 : 0},
+               {"weights.rank", problem.weights.rank, plan.has_weights ? 4 : 0},
+               {"causal", static_cast<int64_t>(problem.score.causal), static_cast<int64_t>(plan.causal)},
+               {"window.left", problem.score.window.left, plan.window.left},
+               {"window.right", problem.score.window.right, plan.window.right}};
+  for (const auto& fact : facts) {
+    if (fact.given != fact.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
+  }
+  for (int64_t b = 0; b < p.B; ++b) {
+    SequenceLengths given;
+    FOVEA_RETURN_IF_ERROR(ReadLengths(problem, p, b, &given));
+    const SequenceLengths& planned = plan.lengths[static_cast<size_t>(b)];
+    const struct {
+      const char* name;
+      int64_t given, planned;
+    } lengths[] = {{"q_lengths", given.q_length, planned.q_length},
+                   {"kv_lengths", given.kv_length, planned.kv_length},
+                   {"query_offset", given.offset, planned.offset}};
+    for (const auto& length : lengths) {
+      if (length.given != length.planned) {
+        return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (the plan)", length.name, b, length.given, length.planned);
+      }
+    }
+  }
+  return Status();
+}
+
+Plan::Plan() noexcept = default;
+Plan::~Plan() = default;
+Plan::Plan(Plan&&) noexcept = default;
+Plan& Plan::operator=(Plan&&) noexcept = default;
+
+Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* plan) noexcept try {
+  Sizes sizes;
+  FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &sizes));
+  FOVEA_RETURN_IF_ERROR(CheckOptions(options));
+  auto state = std::make_unique<State>();
+  FOVEA_RETURN_IF_ERROR(ChooseTarget(options.target, &state->target));
+  state->options = options;
+  state->sizes = sizes;
+  state->room = sizes;
+  state->room.Tq = std::max(sizes.Tq, options.max_queries);
+  state->room.Tk = std::max(sizes.Tk, options.max_keys);
+  state->q_type = problem.q.dtype;
+  state->k_type = problem.k.dtype;
+  state->v_type = problem.v.dtype;
+  state->out_type = problem.out.dtype;
+  state->has_lse = problem.lse.present();
+  state->has_weights = problem.weights.present();
+  state->causal = problem.score.causal;
+  state->window = problem.score.window;
+  state->sequences.reserve(static_cast<size_t>(sizes.B));
+  FOVEA_RETURN_IF_ERROR(Lay(*state, problem));
+  plan->state_ = std::move(state);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kOutOfMemory, "no memory for the plan");
+}
+
+Status Plan::Update(const Problem& problem) noexcept {
+  if (!valid()) return Invalid("plan = empty, expected one that Create has made");
+  State& state = *state_;
+  Sizes sizes;
+  FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &sizes));
+  if (sizes.Tq > state.room.Tq)
+    return Invalid("q.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", sizes.Tq, state.room.Tq);
+  if (sizes.Tk > state.room.Tk)
+    return Invalid("k.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", sizes.Tk, state.room.Tk);
+  // All lengths first: after this nothing can fail, so a refused update leaves the plan as it was.
+  for (int64_t b = 0; b < sizes.B; ++b) {
+    SequenceLengths lengths;
+    FOVEA_RETURN_IF_ERROR(ReadLengths(problem, sizes, b, &lengths));
+  }
+  const struct {
+    const char* name;
+    int64_t given, planned;
+  } fixed[] = {{"q.shape[0]", sizes.B, state.sizes.B},
+               {"q.shape[1]", sizes.Hq, state.sizes.Hq},
+               {"k.shape[1]", sizes.Hkv, state.sizes.Hkv},
+               {"q.shape[3]", sizes.dk, state.sizes.dk},
+               {"v.shape[3]", sizes.dv, state.sizes.dv},
+               {"q.dtype", static_cast<int64_t>(problem.q.dtype), static_cast<int64_t>(state.q_type)},
+               {"k.dtype", static_cast<int64_t>(problem.k.dtype), static_cast<int64_t>(state.k_type)},
+               {"v.dtype", static_cast<int64_t>(problem.v.dtype), static_cast<int64_t>(state.v_type)},
+               {"out.dtype", static_cast<int64_t>(problem.out.dtype), static_cast<int64_t>(state.out_type)},
+               {"lse.rank", problem.lse.rank, state.has_lse ? 3 : 0},
+               {"weights.rank", problem.weights.rank, state.has_weights ? 4 : 0}};
+  for (const auto& fact : fixed) {
+    if (fact.given != fact.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
+  }
+  state.sizes.Tq = sizes.Tq;
+  state.sizes.Tk = sizes.Tk;
+  state.causal = problem.score.causal;
+  state.window = problem.score.window;
+  return Lay(state, problem);
+}
+
+size_t Plan::WorkspaceBytes(int workers) const noexcept {
+  if (!valid() || workers < 1) return 0;
+  constexpr size_t kAlignment = 64;
+  return kAlignment - 1 + static_cast<size_t>(workers) * state_->worker_bytes + static_cast<size_t>(state_->partial_floats) * sizeof(float);
+}
+
+Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }
+
+Engine Plan::engine() const noexcept { return valid() && !state_->sequences.empty() ? state_->sequences.front().engine : Engine::kAuto; }
+
+Cost Plan::cost() const noexcept {
+  Cost cost;
+  if (!valid()) return cost;
+  const Sizes& sizes = state_->sizes;
+  for (const SequencePlan& s : state_->sequences) {
+    cost.pairs += s.pairs * static_cast<double>(sizes.Hq);
+    const SequenceLengths& lengths = state_->lengths[static_cast<size_t>(s.sequence)];
+    // Intervals move up with the query: together they run from the first query's start to the last one's end.
+    const KeyRange first = VisibleKeys(lengths, state_->causal, state_->window, 0);
+    const KeyRange last = VisibleKeys(lengths, state_->causal, state_->window, lengths.q_length - 1);
+    const double keys = s.pairs > 0 ? static_cast<double>(last.end - first.first) : 0;
+    cost.kv_bytes += keys * static_cast<double>(sizes.Hkv) *
+                     (static_cast<double>(sizes.dk * SizeOf(state_->k_type)) + static_cast<double>(sizes.dv * SizeOf(state_->v_type)));
+  }
+  cost.flops = cost.pairs * 2 * (static_cast<double>(sizes.dk) + static_cast<double>(sizes.dv));
+  for (int p = 0; p < state_->phases; ++p) cost.tasks = std::max(cost.tasks, state_->Tasks(state_->phase[p]));
+  return cost;
+}
+
+std::string Plan::ToString() const {
+  std::string text;
+  if (!valid()) return "empty plan\n";
+  const State& state = *state_;
+  const Sizes& z = state.sizes;
+  Append(text, "attention  B %" PRId64 "  Hq/Hkv %" PRId64 "/%" PRId64 "  Tq×Tk %" PRId64 "×%" PRId64 "  dk/dv %" PRId64 "/%" PRId64 "\n",
+         z.B, z.Hq, z.Hkv, z.Tq, z.Tk, z.dk, z.dv);
+  Append(text, "types      q %s  k %s  v %s  out %s%s%s\n", Name(state.q_type), Name(state.k_type), Name(state.v_type),
+         Name(state.out_type), state.has_lse ? "  lse" : "", state.has_weights ? "  weights" : "");
+  Append(text, "target     %s\n", fovea::Name(state.target));
+  constexpr size_t kListed = 8;
+  for (size_t x = 0; x < state.sequences.size() && x < kListed; ++x) {
+    const SequencePlan& s = state.sequences[x];
+    const SequenceLengths& l = state.lengths[static_cast<size_t>(s.sequence)];
+    Append(text, "sequence %" PRId64 "  queries %" PRId64 "  keys %" PRId64 "  offset %" PRId64 "  pairs %.0f\n", s.sequence, l.q_length,
+           l.kv_length, l.offset, s.pairs);
+    Append(text,
+           "           engine %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64 " of %" PRId64
+           " keys\n",
+           fovea::Name(s.engine), s.geometry.tile_rows, s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits,
+           s.splits > 1 ? s.split_keys : l.kv_length);
+  }
+  if (state.sequences.size() > kListed) Append(text, "           … and %zu more sequences\n", state.sequences.size() - kListed);
+  Append(text, "tasks      items %" PRId64 "  merges %" PRId64 "  weights %" PRId64 "\n", state.items, state.merges, state.weight_items);
+  const Cost c = cost();
+  Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
+  Append(text, "workspace  workers × %zu + %" PRId64 " bytes of partial states (+ 63 to align)\n", state.worker_bytes,
+         state.partial_floats * 4);
+  return text;
+}
+
+const char* Name(Engine engine) noexcept {
+  switch (engine) {
+    case Engine::kAuto:
+      return "auto";
+    case Engine::kTile:
+      return "tile";
+    case Engine::kRow:
+      return "row";
+  }
+  return "unknown";
+}
+
+}  // namespace fovea

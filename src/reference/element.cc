@@ -1,0 +1,96 @@
+#include "reference/element.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace fovea::reference {
+namespace {
+
+template <class T>
+T Load(const char* address) {
+  T value;
+  std::memcpy(&value, address, sizeof(T));  // any alignment
+  return value;
+}
+
+const char* Address(const TensorView& x, const int64_t (&index)[kMaxRank]) {
+  const char* address = static_cast<const char*>(x.data);
+  for (int a = 0; a < x.rank; ++a) address += index[a] * x.stride[a];
+  return address;
+}
+
+double Value(DType dtype, const char* address) {
+  switch (dtype) {
+    case DType::kF32:
+      return Load<float>(address);
+    case DType::kF16:
+      return FromF16(Load<uint16_t>(address));
+    case DType::kBF16:
+      return FromBF16(Load<uint16_t>(address));
+    case DType::kBool:
+      return Load<uint8_t>(address) != 0 ? 1 : 0;
+    case DType::kI32:
+      return Load<int32_t>(address);
+    case DType::kI64:
+      return static_cast<double>(Load<int64_t>(address));
+    case DType::kNone:
+      break;
+  }
+  return std::numeric_limits<double>::quiet_NaN();  // no such type: validation refuses it before anybody reads
+}
+
+}  // namespace
+
+double FromF16(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int fraction = bits & 1023;
+  double magnitude;
+  if (exponent == 31) {
+    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(fraction, -24);
+  } else {
+    magnitude = std::ldexp(1024 + fraction, exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+double FromBF16(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) { return Value(x.dtype, Address(x, {i0, i1, i2, i3})); }
+
+int64_t IntegerAt(const TensorView& x, int64_t i) {
+  const char* address = Address(x, {i, 0, 0, 0});
+  return x.dtype == DType::kI64 ? Load<int64_t>(address) : Load<int32_t>(address);
+}
+
+double BroadcastAt(const TensorView& x, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const int64_t full[kMaxRank] = {b, h, i, j};
+  int64_t index[kMaxRank] = {};
+  for (int a = 0; a < x.rank; ++a) index[a] = x.shape[a] == 1 ? 0 : full[kMaxRank - x.rank + a];
+  return Value(x.dtype, Address(x, index));
+}
+
+std::vector<double> ReadAll(const TensorView& x) {
+  std::vector<double> values;
+  values.reserve(static_cast<size_t>(x.size()));
+  int64_t n[kMaxRank] = {1, 1, 1, 1};
+  for (int a = 0; a < x.rank; ++a) n[a] = x.shape[a];
+  if (x.rank == 0) return values;
+  for (int64_t i0 = 0; i0 < n[0]; ++i0) {
+    for (int64_t i1 = 0; i1 < n[1]; ++i1) {
+      for (int64_t i2 = 0; i2 < n[2]; ++i2) {
+        for (int64_t i3 = 0; i3 < n[3]; ++i3) values.push_back(At(x, i0, i1, i2, i3));
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace fovea::reference

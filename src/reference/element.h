@@ -1,0 +1,30 @@
+// One element of a strided view, exactly, whatever its type. Knows nothing of attention.
+#ifndef FOVEA_REFERENCE_ELEMENT_H_
+#define FOVEA_REFERENCE_ELEMENT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fovea/tensor.h"
+
+namespace fovea::reference {
+
+// The value of an IEEE binary16, and of a bfloat16, given its bits. Exact: every value of both is a double.
+double FromF16(uint16_t bits);
+double FromBF16(uint16_t bits);
+
+// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round; bool is 0 or 1.
+double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
+
+// x[i] of an i32 or i64 vector.
+int64_t IntegerAt(const TensorView& x, int64_t i);
+
+// Element [b, h, i, j] of x broadcast to four axes as in NumPy: axes align at the right, an axis of size one serves every index.
+double BroadcastAt(const TensorView& x, int64_t b, int64_t h, int64_t i, int64_t j);
+
+// All elements, dense in C order.
+std::vector<double> ReadAll(const TensorView& x);
+
+}  // namespace fovea::reference
+
+#endif  // FOVEA_REFERENCE_ELEMENT_H_

@@ -1,0 +1,82 @@
+// The chain rule through the steps of reference.cc, backwards (the forward pass and its numbering are there).
+#include <cmath>
+
+#include "reference/element.h"
+#include "reference/reference.h"
+
+namespace fovea::reference {
+namespace {
+
+// Where the gradients of one query row go.
+struct Place {
+  int64_t b, h, i, hkv;
+};
+
+// Adds the part of row (b, h, i) to every gradient.
+void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, const Place& at, GradientResult* g) {
+  const auto [b, h, i, hkv] = at;
+  const fovea::Score& score = problem.score;
+  const double scale = score.scale ? *score.scale : 1 / std::sqrt(static_cast<double>(n.dk));
+  const Row row = ForwardRow(problem, b, h, i);
+  const int64_t query = (b * n.Hq + h) * n.Tq + i;
+
+  // out = Σ p_j·v_j:  dp_j = dout·v_j, and through the softmax  ds_j = p_j·(dp_j − Σ_k p_k·dp_k), where Σ_k p_k·dp_k = dout·out
+  double delta = 0;
+  for (int64_t c = 0; c < n.dv; ++c) delta += At(dout, b, h, i, c) * row.out[c];
+
+  for (int64_t j = 0; j < n.Tk; ++j) {
+    if (!row.visible[j]) continue;
+    const int64_t key = (b * n.Hkv + hkv) * n.Tk + j;
+    const double p = row.weights[j];
+
+    double dp = 0;
+    for (int64_t c = 0; c < n.dv; ++c) {
+      const double d = At(dout, b, h, i, c);
+      dp += d * At(problem.v, b, hkv, j, c);
+      g->dv[key * n.dv + c] += p * d;
+    }
+    const double ds = p * (dp - delta);
+
+    // s = … + bias: the gradient passes as it is, also through ALiBi
+    g->dbias[query * n.Tk + j] = ds;
+
+    // s = c·tanh(x / c):  dx = ds·(1 − tanh²(x / c))
+    double dx = ds;
+    if (score.softcap > 0) {
+      const double t = std::tanh(row.scaled[j] / score.softcap);
+      dx *= 1 - t * t;
+    }
+
+    // x = scale·(q·k)
+    for (int64_t c = 0; c < n.dk; ++c) {
+      g->dq[query * n.dk + c] += dx * scale * At(problem.k, b, hkv, j, c);
+      g->dk[key * n.dk + c] += dx * scale * At(problem.q, b, h, i, c);
+    }
+  }
+
+  // The sink is a key without a value: dp = 0
+  if (score.sinks.present()) g->dsinks[h] -= row.sink_weight * delta;
+}
+
+}  // namespace
+
+GradientResult Gradients(const Problem& problem, const TensorView& dout) {
+  const Sizes n = SizesOf(problem);
+  GradientResult g;
+  g.dq.assign(n.B * n.Hq * n.Tq * n.dk, 0);
+  g.dk.assign(n.B * n.Hkv * n.Tk * n.dk, 0);
+  g.dv.assign(n.B * n.Hkv * n.Tk * n.dv, 0);
+  g.dbias.assign(n.B * n.Hq * n.Tq * n.Tk, 0);
+  g.dsinks.assign(n.Hq, 0);
+  for (int64_t b = 0; b < n.B; ++b) {
+    for (int64_t h = 0; h < n.Hq; ++h) {
+      for (int64_t i = 0; i < n.Tq; ++i) {
+        if (i >= SequenceOf(problem, b).q_length) continue;  // padding: its dout is not read
+        AddRow(problem, dout, n, {b, h, i, h / (n.Hq / n.Hkv)}, &g);
+      }
+    }
+  }
+  return g;
+}
+
+}  // namespace fovea::reference

@@ -1,0 +1,86 @@
+// Textbook attention in scalar double: the specification as code. Slow and obvious on purpose; every kernel is tested against it, and nothing
+// here may know how a kernel works.
+//
+// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key size, dv value size. Results are dense, in C
+// order. All functions assume a problem that validation accepts and read only its inputs (out, lse and weights may be absent).
+// Views may have any strides; q, k, v and bias any of f32, f16, bf16. Thread-safe.
+#ifndef FOVEA_REFERENCE_REFERENCE_H_
+#define FOVEA_REFERENCE_REFERENCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/merge.h"
+
+namespace fovea::reference {
+
+struct Sizes {
+  int64_t B = 0, Hq = 0, Hkv = 0, Tq = 0, Tk = 0, dk = 0, dv = 0;
+};
+Sizes SizesOf(const Problem& problem);
+
+// Lengths and offset of one sequence, the defaults resolved.
+struct Sequence {
+  int64_t q_length = 0;   // rows at or behind it are padding
+  int64_t kv_length = 0;  // K and V at or behind it do not exist
+  int64_t offset = 0;     // position of query 0 among the keys
+};
+Sequence SequenceOf(const Problem& problem, int64_t b);
+
+// Whether query i of head h sees key j: all that is given must allow the pair. Does not read q, k or v, nor bias and mask behind the lengths.
+bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j);
+
+// Everything about one query row. Removed pairs have score −inf and weight 0.
+struct Row {
+  std::vector<bool> visible;    // [Tk]
+  std::vector<double> scaled;   // [Tk] scale·(q·k)
+  std::vector<double> scores;   // [Tk] after softcap, ALiBi and bias
+  std::vector<double> weights;  // [Tk]
+  double sink_weight = 0;       // the share of the sink in the softmax
+  std::vector<double> out;      // [dv]
+  double lse = 0;
+
+  // What float32 can know about this row, for tolerances.
+  double max_abs_value = 0;      // max|v| over visible keys
+  double max_partial_score = 0;  // the largest magnitude that summing a score that matters can pass through, in any order
+  bool overflows_float = false;  // finite inputs, but Σ|scale·q·k| or a later step of a visible pair is not finite in float32
+};
+Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i);
+
+// The contract's precision of an f32 computation of this row: |error of out| ≤ t·max|v| and |error of lse| ≤ t (plus the rounding of lse
+// itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite where the scores overflow float32 and nothing is promised.
+double RelativeTolerance(const Row& row);
+
+struct ForwardResult {
+  std::vector<double> out;      // [B, Hq, Tq, dv]
+  std::vector<double> lse;      // [B, Hq, Tq]
+  std::vector<double> weights;  // [B, Hq, Tq, Tk]
+  std::vector<double> scores;   // [B, Hq, Tq, Tk] after softcap, ALiBi and bias; −inf where removed
+  std::vector<bool> visible;    // [B, Hq, Tq, Tk]
+
+  std::vector<double> relative_tolerance;  // [B, Hq, Tq] t of RelativeTolerance
+  std::vector<double> max_abs_value;       // [B, Hq, Tq]
+};
+ForwardResult Forward(const Problem& problem);
+
+// The gradients of Σ out·dout (dout: [B, Hq, Tq, dv], any strides and float type). Rows, keys and values without part in it get 0.
+struct GradientResult {
+  std::vector<double> dq;      // [B, Hq, Tq, dk]
+  std::vector<double> dk;      // [B, Hkv, Tk, dk]
+  std::vector<double> dv;      // [B, Hkv, Tk, dv]
+  std::vector<double> dbias;   // [B, Hq, Tq, Tk]: of every score before it is broadcast; 0 for removed pairs
+  std::vector<double> dsinks;  // [Hq], 0 without sinks
+};
+GradientResult Gradients(const Problem& problem, const TensorView& dout);
+
+// The state over the union of `count` disjoint key sets (fovea/merge.h).
+struct MergeResult {
+  std::vector<double> out;  // [B, Hq, Tq, dv]
+  std::vector<double> lse;  // [B, Hq, Tq]
+};
+MergeResult Merge(const PartialState* parts, int64_t count);
+
+}  // namespace fovea::reference
+
+#endif  // FOVEA_REFERENCE_REFERENCE_H_

@@ -1,0 +1,117 @@
+#include "fovea/target.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/registry.h"
+#include "validate.h"
+
+namespace fovea {
+namespace {
+
+// Best first; of different architectures, those of one are never compiled together.
+constexpr Target kAllTargets[] = {Target::kAvx512, Target::kAvx2, Target::kSse4, Target::kSse2, Target::kNeon, Target::kEmu128};
+constexpr size_t kTargetCount = sizeof(kAllTargets) / sizeof(kAllTargets[0]);
+
+struct StoredList {
+  Target targets[kTargetCount];
+  TargetList list;
+  explicit StoredList(bool (*has)(Target)) {
+    for (Target target : kAllTargets) {
+      if (has(target)) targets[list.count++] = target;
+    }
+    list.data = targets;
+  }
+};
+
+// "avx512, avx2, …"
+template <class Targets>
+void JoinNames(const Targets& targets, char* text, size_t size) {
+  size_t used = 0;
+  text[0] = '\0';
+  for (Target target : targets) {
+    const int n = std::snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ", Name(target));
+    if (n < 0 || static_cast<size_t>(n) >= size - used) return;
+    used += static_cast<size_t>(n);
+  }
+}
+
+Status ReadEnvironment(Target* target) {
+  const TargetList usable = UsableTargets();
+  const char* name = std::getenv("FOVEA_TARGET");
+  *target = *usable.begin();  // the portable baseline is always there
+  if (name == nullptr || *name == '\0' || std::strcmp(name, Name(Target::kAuto)) == 0) return Status();
+  for (Target t : usable) {
+    if (std::strcmp(name, Name(t)) == 0) {
+      *target = t;
+      return Status();
+    }
+  }
+  char names[128];
+  JoinNames(usable, names, sizeof(names));
+  return Invalid("FOVEA_TARGET = %.40s, expected one that this build has and this CPU can run: %s", name, names);
+}
+
+}  // namespace
+
+const char* Name(Target target) noexcept {
+  switch (target) {
+    case Target::kAuto:
+      return "auto";
+    case Target::kEmu128:
+      return "emu128";
+    case Target::kSse2:
+      return "sse2";
+    case Target::kSse4:
+      return "sse4";
+    case Target::kAvx2:
+      return "avx2";
+    case Target::kAvx512:
+      return "avx512";
+    case Target::kNeon:
+      return "neon";
+  }
+  return "unknown";
+}
+
+Status ParseTarget(const char* name, Target* target) noexcept {
+  if (name != nullptr) {
+    if (std::strcmp(name, Name(Target::kAuto)) == 0) {
+      *target = Target::kAuto;
+      return Status();
+    }
+    for (Target t : kAllTargets) {
+      if (std::strcmp(name, Name(t)) == 0) {
+        *target = t;
+        return Status();
+      }
+    }
+  }
+  char names[128];
+  JoinNames(kAllTargets, names, sizeof(names));
+  return Invalid("target = %.40s, expected auto, %s", name == nullptr ? "null" : name, names);
+}
+
+TargetList CompiledTargets() noexcept {
+  static const StoredList stored([](Target t) { return IsCompiled(t); });
+  return stored.list;
+}
+
+TargetList UsableTargets() noexcept {
+  static const StoredList stored([](Target t) { return IsCompiled(t) && CpuSupports(t); });
+  return stored.list;
+}
+
+Status ActiveTarget(Target* target) noexcept {
+  struct Active {
+    Target target;
+    Status status;
+    Active() : status(ReadEnvironment(&target)) {}
+  };
+  static const Active active;
+  if (active.status.ok()) *target = active.target;
+  return active.status;
+}
+
+}  // namespace fovea

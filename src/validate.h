@@ -1,0 +1,59 @@
+// Every check of a problem, once, at the boundary: after it the code only asserts.
+#ifndef FOVEA_SRC_VALIDATE_H_
+#define FOVEA_SRC_VALIDATE_H_
+
+#include <cstdint>
+
+#include "fovea/attention.h"
+#include "mask.h"
+
+namespace fovea {
+
+// The sizes of a problem, in the contract's letters. Only CheckProblem makes them.
+struct Sizes {
+  int64_t B = 0, Hq = 0, Hkv = 0, Tq = 0, Tk = 0, dk = 0, dv = 0;
+  int64_t group() const { return Hkv == 0 ? 1 : Hq / Hkv; }
+};
+
+// Everything that can be known without the tensors' data: ranks, types, sizes, strides, options.
+Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept;
+
+// Lengths and offset of sequence b, read from the caller's tensors and checked; `problem` has passed CheckProblem.
+Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, SequenceLengths* lengths) noexcept;
+
+// No null data where there are elements.
+Status CheckData(const Problem& problem) noexcept;
+
+// An error whose message is formatted as by printf.
+Status Invalid(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
+Status Unsupported(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
+
+// Rank, shape and stride rules that every tensor obeys.
+struct TensorFacts {
+  const char* name;
+  const void* data;
+  DType dtype;
+  int32_t rank;
+  const int64_t* shape;
+  const int64_t* stride;
+};
+template <class View>
+TensorFacts Facts(const char* name, const View& view) {
+  return {name, view.data, view.dtype, view.rank, view.shape, view.stride};
+}
+Status CheckTensor(const TensorFacts& t, int rank) noexcept;
+Status CheckNotNull(const TensorFacts& t) noexcept;
+Status CheckType(const TensorFacts& t, DType expected) noexcept;
+Status CheckShape(const TensorFacts& t, int axis, int64_t expected, const char* source) noexcept;
+
+}  // namespace fovea
+
+// Returns the status of `expression` from the calling function unless it is ok.
+#define FOVEA_RETURN_IF_ERROR(expression)               \
+  do {                                                  \
+    if (Status status_ = (expression); !status_.ok()) { \
+      return status_;                                   \
+    }                                                   \
+  } while (false)
+
+#endif  // FOVEA_SRC_VALIDATE_H_
