@@ -17,10 +17,12 @@ double MaxKeepingNan(double a, double b) { return std::isnan(b) || b > a ? b : a
 // A score as it is summed up, with the largest magnitude passed on the way. Rounding of float32 is relative to that, not to the result.
 struct Sum {
   double value = 0;
-  double largest = 0;
+  double largest = 0;    // over any order of the summation
+  double magnitude = 0;  // Σ|terms|
 
   void Add(double term) {
     value += term;
+    magnitude += std::abs(term);
     largest = std::max({largest, std::abs(term), std::abs(value)});
   }
 };
@@ -34,7 +36,8 @@ Sum ScaledProduct(const Problem& problem, double scale, int64_t b, int64_t h, in
     s.value += term;
     (term > 0 ? positive : negative) += term;
   }
-  s.largest = std::max(positive, -negative);  // a kernel may sum in any order: no partial sum exceeds this
+  s.largest = std::max(positive, -negative);  // no partial sum exceeds this, whatever the order
+  s.magnitude = positive - negative;
   return s;
 }
 
@@ -113,13 +116,14 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   if (i >= sequence.q_length) return row;  // padding: out = 0, lse = −inf, even with a sink
 
   // 1.–5. the scores of the visible pairs
-  std::vector<double> largest(n.Tk, 0);
+  std::vector<double> largest(n.Tk, 0);  // of each visible score
   for (int64_t j = 0; j < n.Tk; ++j) {
     row.visible[j] = Visible(problem, b, h, i, j);
     if (!row.visible[j]) continue;
     const Sum s = Score(problem, sequence, b, h, i, hkv, j, &row.scaled[j]);
     row.scores[j] = s.value;
     largest[j] = s.largest;
+    if (std::isfinite(s.magnitude) && std::isinf(static_cast<float>(s.magnitude))) row.overflows_float = true;
   }
 
   // 6. p = exp(s − m) / (Σ exp(s − m) + exp(σ − m)), m the largest of them all
@@ -156,7 +160,10 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   return row;
 }
 
-double RelativeTolerance(const Row& row) { return std::max(1e-5, ScoreError(row.max_partial_score)); }
+double RelativeTolerance(const Row& row) {
+  if (row.overflows_float) return kInfinity;
+  return std::max(1e-5, ScoreError(row.max_partial_score));
+}
 
 ForwardResult Forward(const Problem& problem) {
   const Sizes n = SizesOf(problem);

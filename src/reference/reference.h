@@ -44,11 +44,12 @@ struct Row {
   // What float32 can know about this row, for tolerances.
   double max_abs_value = 0;      // max|v| over visible keys
   double max_partial_score = 0;  // the largest magnitude that summing a score that matters can pass through, in any order
+  bool overflows_float = false;  // finite inputs, but Σ|scale·q·k| or a later step of a visible pair is not finite in float32
 };
 Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i);
 
 // The contract's precision of an f32 computation of this row: |error of out| ≤ t·max|v| and |error of lse| ≤ t (plus the rounding of lse
-// itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|).
+// itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite where the scores overflow float32 and nothing is promised.
 double RelativeTolerance(const Row& row);
 
 struct ForwardResult {

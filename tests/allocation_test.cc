@@ -1,0 +1,173 @@
+// Run, Bind, RunTask, Update and Merge never allocate. A binary of its own: it counts every allocation of the process.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/merge.h"
+#include "support/allocations.h"
+#include "support/check.h"
+#include "support/random_problem.h"
+
+namespace fovea {
+namespace {
+
+using test::Axes;
+using test::Kernel;
+using test::Memory;
+using test::Placement;
+using test::ProblemSpec;
+using test::RandomProblem;
+
+// Defeats the removal of allocations that nobody looks at.
+void* volatile sink;
+
+TEST(AllocationsTest, AreCounted) {
+  const int64_t before = test::Allocations();
+  sink = ::operator new(100);
+  ::operator delete(sink);
+  EXPECT_EQ(test::Allocations(), before + 1);
+  if (test::CountsMalloc()) {
+    sink = std::malloc(100);
+    std::free(sink);
+    EXPECT_EQ(test::Allocations(), before + 2);
+  }
+}
+
+std::vector<ProblemSpec> Specs() {
+  std::vector<ProblemSpec> specs(3);
+  ProblemSpec& all = specs[0];
+  all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24, all.causal = Causal::kTopLeft, all.window = {50, -1};
+  all.softcap = 3, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kHQK, all.weights = true;
+  all.q_lengths = DType::kI32, all.kv_lengths = DType::kI64, all.query_offsets = DType::kI32;
+  all.k.layout = test::Layout::kTransposed, all.q.layout = test::Layout::kSwapped, all.v.layout = test::Layout::kPage;
+  ProblemSpec& decode = specs[1];
+  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64, decode.kv_lengths = DType::kI32;
+  specs[2].Tk = 0;
+  return specs;
+}
+
+std::vector<Kernel> KernelsAndAuto() {
+  std::vector<Kernel> kernels = test::Kernels();
+  for (Target target : UsableTargets()) kernels.push_back({target, Engine::kAuto});
+  return kernels;
+}
+
+TEST(AllocationTest, RunDoesNotAllocate) {
+  for (const ProblemSpec& spec : Specs()) {
+    for (const Kernel& kernel : KernelsAndAuto()) {
+      RandomProblem p(spec, 1);
+      Plan plan;
+      ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
+      const Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
+      Executor& executor = SerialExecutor();
+      const int64_t before = test::Allocations();
+      const Status status = fovea::Run(plan, p.problem, {memory.data(), memory.bytes()}, executor);
+      const int64_t after = test::Allocations();
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(after, before) << ToString(kernel);
+    }
+  }
+}
+
+TEST(AllocationTest, ErrorsDoNotAllocate) {
+  RandomProblem p(Specs()[0], 1);
+  Plan plan;
+  ASSERT_TRUE(Plan::Create(p.problem, {}, &plan).ok());
+  const Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
+  Problem broken = p.problem;
+  broken.v.shape[2] = 7;
+  BoundCall call;
+  const int64_t before = test::Allocations();
+  const Status run = fovea::Run(plan, broken, {memory.data(), memory.bytes()});
+  const Status bind = Bind(plan, p.problem, {memory.data(), 1}, 1, &call);
+  const Status update = plan.Update(broken);
+  const int64_t after = test::Allocations();
+  EXPECT_FALSE(run.ok() || bind.ok() || update.ok());
+  EXPECT_EQ(after, before);
+}
+
+TEST(AllocationTest, BindAndRunTaskDoNotAllocateOnAnyThread) {
+  for (const ProblemSpec& spec : Specs()) {
+    for (const Kernel& kernel : KernelsAndAuto()) {
+      RandomProblem p(spec, 1);
+      Plan plan;
+      ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
+      const Memory memory(plan.WorkspaceBytes(2), Placement::kAligned, 1);
+      BoundCall call;
+      const int64_t before = test::Allocations();
+      const Status status = Bind(plan, p.problem, {memory.data(), memory.bytes()}, 2, &call);
+      EXPECT_EQ(test::Allocations(), before) << ToString(kernel);
+      ASSERT_TRUE(status.ok()) << status.message();
+      for (int phase = 0; phase < call.Phases(); ++phase) {
+        // Making a thread allocates: count inside it.
+        std::vector<int64_t> allocated(2, 0);
+        for (int worker = 0; worker < 2; ++worker) {
+          std::thread([&] {
+            const int64_t start = test::Allocations();
+            for (int64_t task = worker; task < call.Tasks(phase); task += 2) call.RunTask(phase, task, worker);
+            allocated[static_cast<size_t>(worker)] = test::Allocations() - start;
+          }).join();
+        }
+        EXPECT_EQ(allocated[0] + allocated[1], 0) << ToString(kernel) << " phase " << phase;
+      }
+    }
+  }
+}
+
+TEST(AllocationTest, UpdateDoesNotAllocate) {
+  for (const Kernel& kernel : KernelsAndAuto()) {
+    ProblemSpec s;
+    s.B = 64, s.Hq = 4, s.Hkv = 2, s.Tq = 33, s.Tk = 5000, s.dk = 8, s.dv = 8, s.causal = Causal::kBottomRight, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI32;
+    // Shapes and lengths only: Update looks at no tensor data.
+    RandomProblem lengths(
+        [&] {
+          ProblemSpec small = s;
+          small.Tk = 33;
+          return small;
+        }(),
+        1);
+    Problem p = lengths.problem;
+    const auto sized = [&](int64_t Tq, int64_t Tk) {
+      p.q.shape[2] = p.out.shape[2] = p.lse.shape[2] = Tq;
+      p.k.shape[2] = p.v.shape[2] = Tk;
+    };
+    PlanOptions options = test::Options(kernel);
+    options.max_queries = 33, options.max_keys = 5000;
+    sized(1, 33);
+    lengths.q_lengths.Fill([] { return 1; });
+    Plan plan;
+    const Status created = Plan::Create(p, options, &plan);
+    ASSERT_TRUE(created.ok()) << created.message();
+    test::Random random(test::BaseSeed());
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 34}, {33, 5000}, {1, 5000}, {17, 2000}, {0, 10}, {33, 0}, {33, 5000}}) {
+      sized(Tq, Tk);
+      lengths.q_lengths.Fill([&, Tq = Tq] { return static_cast<double>(random.Between(0, Tq)); });
+      lengths.kv_lengths.Fill([&, Tk = Tk] { return static_cast<double>(random.Between(0, Tk)); });
+      const int64_t before = test::Allocations();
+      const Status status = plan.Update(p);
+      const int64_t after = test::Allocations();
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(after, before) << ToString(kernel) << " Tq " << Tq << " Tk " << Tk;
+    }
+  }
+}
+
+TEST(AllocationTest, MergeDoesNotAllocate) {
+  const float out[6] = {}, lse[2] = {};
+  float merged_out[6], merged_lse[2];
+  PartialState parts[3];
+  for (PartialState& part : parts) part = {View(out, {1, 1, 2, 3}), View(lse, {1, 1, 2})};
+  const int64_t before = test::Allocations();
+  const Status status = Merge(parts, 3, View(merged_out, {1, 1, 2, 3}), View(merged_lse, {1, 1, 2}));
+  const int64_t after = test::Allocations();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(after, before);
+}
+
+}  // namespace
+}  // namespace fovea

@@ -1,0 +1,398 @@
+// The library against every case of tests/data/conformance, on every usable target and with each engine forced; and against the reference when the
+// cases are made harder: larger scores, tiny tiles and splits, NaN wherever nobody may look.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fovea/fovea.h"
+#include "reference/element.h"
+#include "reference/reference.h"
+#include "support/cases.h"
+#include "support/compare.h"
+#include "support/configurations.h"
+#include "support/manifest.h"
+
+namespace fovea::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class Conformance : public ::testing::TestWithParam<CaseId> {
+ protected:
+  void SetUp() override {
+    case_ = GetParam().Load();
+    if (!case_.unavailable.empty()) GTEST_SKIP() << case_.unavailable;
+  }
+
+  // Computes `problem` in every configuration and compares with the reference under the contract's precision.
+  void ExpectReferenceEverywhere(Problem problem, const reference::ForwardResult& want, const PlanOptions& options,
+                                 bool with_weights) const {
+    ForEachConfiguration(options, [&](const PlanOptions& configuration) {
+      const Outputs outputs(&problem, case_.token_major, with_weights);
+      const Status status = PlanAndRun(problem, configuration);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(NearReference(outputs, want, problem));
+    });
+  }
+
+  Case case_;
+};
+
+// ---- the stored answers
+
+using ConformanceOfAnyType = Conformance;
+
+TEST_P(ConformanceOfAnyType, StoredAnswer) {
+  SCOPED_TRACE(case_.about);
+  Problem problem = case_.problem;
+  if (problem.q.dtype != DType::kF32) {
+    const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false);
+    EXPECT_EQ(Attention(problem).code(), StatusCode::kUnsupported);
+    EXPECT_TRUE(outputs.Untouched());
+    GTEST_SKIP() << "16-bit types";
+  }
+  const bool with_weights = case_.expect.count("weights") != 0;
+  const auto expect_answer = [&](const Outputs& outputs) {
+    EXPECT_TRUE(Near("out", outputs.out(), case_.expect.at("out")));
+    EXPECT_TRUE(Near("lse", outputs.lse(), case_.expect.at("lse")));
+    if (with_weights) {
+      EXPECT_TRUE(Near("weights", outputs.weights(), case_.expect.at("weights")));
+    }
+  };
+  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+    const Outputs outputs(&problem, case_.token_major, with_weights);
+    const Status status = PlanAndRun(problem, configuration);
+    ASSERT_TRUE(status.ok()) << status.message();
+    expect_answer(outputs);
+  });
+
+  SCOPED_TRACE("one-shot");
+  const Outputs outputs(&problem, case_.token_major, with_weights);
+  const Status status = Attention(problem);
+  ASSERT_TRUE(status.ok()) << status.message();
+  expect_answer(outputs);
+}
+
+// ---- the same cases, harder
+
+TEST_P(Conformance, Weights) { ExpectReferenceEverywhere(case_.problem, reference::Forward(case_.problem), {}, /*with_weights=*/true); }
+
+TEST_P(Conformance, LogitsTimes1000) {
+  Problem problem = case_.problem;
+  const float scale =
+      problem.score.scale ? *problem.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(problem.q.shape[3])));
+  problem.score.scale = 1000 * scale;
+  ExpectReferenceEverywhere(problem, reference::Forward(problem), {}, /*with_weights=*/true);
+}
+
+TEST_P(Conformance, SmallTiles) {
+  const reference::ForwardResult want = reference::Forward(case_.problem);
+  const std::pair<int32_t, int32_t> sizes[] = {{1, 4}, {2, 3}, {3, 2}, {4, 1}};
+  for (const auto& [tile_rows, block_keys] : sizes) {
+    SCOPED_TRACE("tile_rows " + std::to_string(tile_rows) + ", block_keys " + std::to_string(block_keys));
+    PlanOptions options;
+    options.tile_rows = tile_rows;
+    options.block_keys = block_keys;
+    ExpectReferenceEverywhere(case_.problem, want, options, /*with_weights=*/false);
+  }
+}
+
+TEST_P(Conformance, SmallSplits) {
+  const reference::ForwardResult want = reference::Forward(case_.problem);
+  for (const int64_t split_keys : {5, 64}) {
+    SCOPED_TRACE("split_keys " + std::to_string(split_keys));
+    PlanOptions options;
+    options.split_keys = split_keys;
+    ExpectReferenceEverywhere(case_.problem, want, options, /*with_weights=*/false);
+  }
+}
+
+// What the case lacks is added: sinks, ALiBi, a softcap, a 16-bit bias, shorter lengths. Few cases combine these.
+TEST_P(Conformance, WithEverythingElse) {
+  const reference::Sizes n = reference::SizesOf(case_.problem);
+  Problem problem = case_.problem;
+  Score& score = problem.score;
+  std::vector<float> sinks, slopes;
+  for (int64_t h = 0; h < n.Hq; ++h) {
+    sinks.push_back(h % 3 == 2 ? -kInf : static_cast<float>(h) / 2);
+    slopes.push_back(std::ldexp(1.0f, static_cast<int>(-h - 1)));
+  }
+  std::vector<int32_t> q_lengths, kv_lengths;
+  for (int64_t b = 0; b < n.B; ++b) {
+    q_lengths.push_back(static_cast<int32_t>(n.Tq - (b + 1) % 3 * (n.Tq > 2 ? 1 : 0)));
+    kv_lengths.push_back(static_cast<int32_t>(n.Tk - (b + 2) % 4 * (n.Tk > 4 ? 1 : 0)));
+  }
+  const std::vector<uint16_t> bias(static_cast<size_t>(n.Hq), 0xb800);  // −0.5 in f16: on the sink it has no effect, so it shows
+  if (!score.sinks.present()) score.sinks = AsConst(View(sinks.data(), {n.Hq}));
+  if (!score.alibi_slopes.present()) score.alibi_slopes = AsConst(View(slopes.data(), {n.Hq}));
+  if (!score.bias.present()) score.bias = View(static_cast<const void*>(bias.data()), DType::kF16, {n.Hq, 1, 1});
+  if (!score.q_lengths.present()) score.q_lengths = AsConst(View(q_lengths.data(), {n.B}));
+  if (!score.kv_lengths.present()) score.kv_lengths = AsConst(View(kv_lengths.data(), {n.B}));
+  if (score.softcap == 0) score.softcap = 6;
+  ExpectReferenceEverywhere(problem, reference::Forward(problem), {}, /*with_weights=*/true);
+}
+
+// ---- removed pairs
+
+// Dense copies of K and V to be spoilt: the views of a case may share memory.
+class Spoilt {
+ public:
+  explicit Spoilt(const Problem& source) : problem(source), sizes_(reference::SizesOf(source)) {
+    const std::vector<double> k = reference::ReadAll(source.k), v = reference::ReadAll(source.v);
+    k_.assign(k.begin(), k.end());
+    v_.assign(v.begin(), v.end());
+    const reference::Sizes& n = sizes_;
+    problem.k = AsConst(View(k_.data(), {n.B, n.Hkv, n.Tk, n.dk}));
+    problem.v = AsConst(View(v_.data(), {n.B, n.Hkv, n.Tk, n.dv}));
+  }
+  Spoilt(const Spoilt&) = delete;
+  Spoilt& operator=(const Spoilt&) = delete;
+
+  void SetKey(int64_t b, int64_t hkv, int64_t j, float value) {
+    const reference::Sizes& n = sizes_;
+    for (int64_t c = 0; c < n.dk; ++c) k_[static_cast<size_t>(((b * n.Hkv + hkv) * n.Tk + j) * n.dk + c)] = value;
+  }
+  // The first `channels` of a row of V.
+  void SetValue(int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) {
+    const reference::Sizes& n = sizes_;
+    for (int64_t c = 0; c < channels; ++c) v_[static_cast<size_t>(((b * n.Hkv + hkv) * n.Tk + j) * n.dv + c)] = value;
+  }
+
+  Problem problem;
+
+ private:
+  reference::Sizes sizes_;
+  std::vector<float> k_, v_;
+};
+
+// Which rows see which keys.
+class Sight {
+ public:
+  explicit Sight(const Problem& problem) : n(reference::SizesOf(problem)) {
+    for (int64_t b = 0; b < n.B; ++b) {
+      for (int64_t h = 0; h < n.Hq; ++h) {
+        for (int64_t i = 0; i < n.Tq; ++i) {
+          for (int64_t j = 0; j < n.Tk; ++j) visible_.push_back(reference::Visible(problem, b, h, i, j));
+        }
+      }
+    }
+  }
+
+  bool Sees(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return visible_[static_cast<size_t>(((b * n.Hq + h) * n.Tq + i) * n.Tk + j)];
+  }
+  // The query rows, over all heads of the group, that see key j of a KV head.
+  int64_t Viewers(int64_t b, int64_t hkv, int64_t j) const {
+    const int64_t group = n.Hq / n.Hkv;
+    int64_t viewers = 0;
+    for (int64_t h = hkv * group; h < (hkv + 1) * group; ++h) {
+      for (int64_t i = 0; i < n.Tq; ++i) viewers += Sees(b, h, i, j) ? 1 : 0;
+    }
+    return viewers;
+  }
+  // The key with the fewest viewers, one at least, but not seen by all rows; −1 if there is none.
+  int64_t RarelySeenKey(int64_t b, int64_t hkv) const {
+    const int64_t rows = n.Hq / n.Hkv * n.Tq;
+    int64_t best = -1, fewest = rows;
+    for (int64_t j = 0; j < n.Tk; ++j) {
+      const int64_t viewers = Viewers(b, hkv, j);
+      if (viewers > 0 && viewers < fewest) best = j, fewest = viewers;
+    }
+    return best;
+  }
+
+  const reference::Sizes n;
+
+ private:
+  std::vector<bool> visible_;
+};
+
+TEST_P(Conformance, NanInDeadKeys) {
+  const Sight sight(case_.problem);
+  Spoilt spoilt(case_.problem);
+  for (int64_t b = 0; b < sight.n.B; ++b) {
+    for (int64_t hkv = 0; hkv < sight.n.Hkv; ++hkv) {
+      for (int64_t j = 0; j < sight.n.Tk; ++j) {
+        if (sight.Viewers(b, hkv, j) != 0) continue;
+        spoilt.SetKey(b, hkv, j, kNan);
+        spoilt.SetValue(b, hkv, j, sight.n.dv, kNan);
+      }
+    }
+  }
+  Problem problem = spoilt.problem;
+  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+    const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false);
+    const Status status = PlanAndRun(problem, configuration);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(Near("out", outputs.out(), case_.expect.at("out")));
+    EXPECT_TRUE(Near("lse", outputs.lse(), case_.expect.at("lse")));
+  });
+}
+
+// In each KV head one key that some rows see and others do not: what it holds reaches the former and not the latter.
+TEST_P(Conformance, NanInRemovedPairs) {
+  const Sight sight(case_.problem);
+  Spoilt key_and_value(case_.problem), one_channel(case_.problem);
+  for (int64_t b = 0; b < sight.n.B; ++b) {
+    for (int64_t hkv = 0; hkv < sight.n.Hkv; ++hkv) {
+      const int64_t j = sight.RarelySeenKey(b, hkv);
+      if (j < 0) continue;
+      key_and_value.SetKey(b, hkv, j, kNan);
+      key_and_value.SetValue(b, hkv, j, sight.n.dv, kNan);
+      one_channel.SetValue(b, hkv, j, 1, kNan);
+    }
+  }
+  {
+    SCOPED_TRACE("NaN in k and v");
+    ExpectReferenceEverywhere(key_and_value.problem, reference::Forward(key_and_value.problem), {}, /*with_weights=*/true);
+  }
+  {
+    SCOPED_TRACE("NaN in channel 0 of v");
+    ExpectReferenceEverywhere(one_channel.problem, reference::Forward(one_channel.problem), {}, /*with_weights=*/true);
+  }
+}
+
+TEST_P(Conformance, InfinityInRemovedPairs) {
+  const Sight sight(case_.problem);
+  Spoilt spoilt(case_.problem);
+  reference::ForwardResult want = reference::Forward(case_.problem);
+  for (int64_t b = 0; b < sight.n.B; ++b) {
+    for (int64_t hkv = 0; hkv < sight.n.Hkv; ++hkv) {
+      const int64_t j = sight.RarelySeenKey(b, hkv);
+      if (j < 0) continue;
+      spoilt.SetKey(b, hkv, j, kInf);
+      spoilt.SetValue(b, hkv, j, sight.n.dv, kInf);
+      const int64_t group = sight.n.Hq / sight.n.Hkv;
+      for (int64_t h = hkv * group; h < (hkv + 1) * group; ++h) {
+        for (int64_t i = 0; i < sight.n.Tq; ++i) {
+          // Rows that do see an infinite key or value are the textbook's affair: only the others are looked at.
+          if (sight.Sees(b, h, i, j)) want.relative_tolerance[static_cast<size_t>((b * sight.n.Hq + h) * sight.n.Tq + i)] = kInf;
+        }
+      }
+    }
+  }
+  ExpectReferenceEverywhere(spoilt.problem, want, {}, /*with_weights=*/false);
+}
+
+// ---- the same problem said in other words
+
+// `x` without its leading axes of size one.
+TensorView DropLeadingOnes(TensorView x) {
+  while (x.rank > 1 && x.shape[0] == 1) {
+    for (int a = 1; a < x.rank; ++a) {
+      x.shape[a - 1] = x.shape[a];
+      x.stride[a - 1] = x.stride[a];
+    }
+    --x.rank;
+  }
+  return x;
+}
+
+TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
+  const Score& score = case_.problem.score;
+  const int64_t B = case_.problem.q.shape[0];
+  std::vector<int64_t> q_lengths, kv_lengths, offsets;
+  for (int64_t b = 0; b < B; ++b) {
+    const reference::Sequence sequence = reference::SequenceOf(case_.problem, b);
+    q_lengths.push_back(sequence.q_length);
+    kv_lengths.push_back(sequence.kv_length);
+    offsets.push_back(sequence.offset);
+  }
+  Problem plain = case_.problem, other = case_.problem;
+  if (score.bias.present()) other.score.bias = DropLeadingOnes(score.bias);
+  if (score.mask.present()) other.score.mask = DropLeadingOnes(score.mask);
+  if (score.q_lengths.present()) other.score.q_lengths = AsConst(View(q_lengths.data(), {B}));
+  if (score.kv_lengths.present()) other.score.kv_lengths = AsConst(View(kv_lengths.data(), {B}));
+  other.score.query_offset.reset();
+  other.score.query_offsets = AsConst(View(offsets.data(), {B}));
+  if (score.causal != Causal::kNone) other.score.causal = Causal::kTopLeft;  // an explicit offset decides, whatever the alignment
+
+  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+    const Outputs want(&plain, case_.token_major, /*with_weights=*/true), got(&other, case_.token_major, /*with_weights=*/true);
+    ASSERT_TRUE(PlanAndRun(plain, configuration).ok());
+    const Status status = PlanAndRun(other, configuration);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(got.SameBits(want));
+  });
+}
+
+const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
+const auto kValidF32 = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index) && suite.IsF32(index); };
+const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
+
+INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceOfAnyType, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceOfAnyType, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(CasesOf("onnx", kValidF32)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(CasesOf("edge", kValidF32)), CaseTestName);
+
+TEST(ConformanceCases, AreAllThere) {
+  EXPECT_EQ(CasesOf("onnx", kValidF32).size(), 62u);
+  EXPECT_EQ(CasesOf("edge", kValidF32).size() + CasesOf("edge", kErrors).size(), 173u);
+}
+
+// ---- calls that must be refused
+
+using ConformanceErrors = Conformance;
+
+TEST_P(ConformanceErrors, AreRefusedBeforeAnythingIsWritten) {
+  SCOPED_TRACE(case_.error);
+  Problem problem = case_.problem;
+  const Outputs outputs(&problem, case_.token_major, /*with_weights=*/true);
+  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+    const Status status = PlanAndRun(problem, configuration);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+    EXPECT_STRNE(status.message(), "");
+  });
+  EXPECT_EQ(Attention(problem).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(outputs.Untouched());
+}
+
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("edge", kErrors)), CaseTestName);
+
+// ---- merging
+
+class MergeConformance : public ::testing::TestWithParam<CaseId> {};
+
+TEST_P(MergeConformance, StoredAnswer) {
+  const Case c = GetParam().Load();
+  SCOPED_TRACE(c.about);
+  const TensorView& shape = c.parts.at(0).out;
+  std::vector<float> out(static_cast<size_t>(shape.size()), Outputs::kUntouched);
+  std::vector<float> lse(static_cast<size_t>(c.parts[0].lse.size()), Outputs::kUntouched);
+  const MutableTensorView out_view = View(out.data(), {shape.shape[0], shape.shape[1], shape.shape[2], shape.shape[3]});
+  const MutableTensorView lse_view = View(lse.data(), {shape.shape[0], shape.shape[1], shape.shape[2]});
+  const int64_t count = static_cast<int64_t>(c.parts.size());
+
+  const Status status = Merge(c.parts.data(), count, out_view, lse_view);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(Near("out", AsConst(out_view), c.expect.at("out")));
+  EXPECT_TRUE(Near("lse", AsConst(lse_view), c.expect.at("lse")));
+
+  std::fill(out.begin(), out.end(), Outputs::kUntouched);
+  ASSERT_TRUE(Merge(c.parts.data(), count, out_view, MutableTensorView()).ok());
+  EXPECT_TRUE(Near("out without lse", AsConst(out_view), c.expect.at("out")));
+
+  // into the memory of each part in turn
+  for (size_t target = 0; target < c.parts.size(); ++target) {
+    SCOPED_TRACE("in place of part " + std::to_string(target));
+    const std::vector<double> part_out = reference::ReadAll(c.parts[target].out), part_lse = reference::ReadAll(c.parts[target].lse);
+    out.assign(part_out.begin(), part_out.end());
+    lse.assign(part_lse.begin(), part_lse.end());
+    std::vector<PartialState> parts = c.parts;
+    parts[target] = {AsConst(out_view), AsConst(lse_view)};
+    ASSERT_TRUE(Merge(parts.data(), count, out_view, lse_view).ok());
+    EXPECT_TRUE(Near("out", AsConst(out_view), c.expect.at("out")));
+    EXPECT_TRUE(Near("lse", AsConst(lse_view), c.expect.at("lse")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Merge, MergeConformance, ::testing::ValuesIn(CasesOf("merge", kValid)), CaseTestName);
+
+}  // namespace
+}  // namespace fovea::test

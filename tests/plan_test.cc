@@ -1,0 +1,396 @@
+// Plans: exact workspace, exact cost, updates in place, and what they say about themselves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "support/check.h"
+#include "support/executors.h"
+#include "support/random_problem.h"
+
+namespace fovea {
+namespace {
+
+using test::Axes;
+using test::Kernel;
+using test::Memory;
+using test::Placement;
+using test::ProblemSpec;
+using test::RandomProblem;
+
+// A problem of any size without memory: Create looks at no data.
+Problem Shapes(int64_t B, int64_t Hq, int64_t Hkv, int64_t Tq, int64_t Tk, int64_t dk, int64_t dv) {
+  const void* const in = nullptr;
+  void* const out = nullptr;
+  Problem p;
+  p.q = View(in, DType::kF32, {B, Hq, Tq, dk});
+  p.k = View(in, DType::kF32, {B, Hkv, Tk, dk});
+  p.v = View(in, DType::kF32, {B, Hkv, Tk, dv});
+  p.out = View(out, DType::kF32, {B, Hq, Tq, dv});
+  p.lse = View(out, DType::kF32, {B, Hq, Tq});
+  return p;
+}
+
+Plan MakePlan(const Problem& problem, const PlanOptions& options = {}) {
+  Plan plan;
+  const Status status = Plan::Create(problem, options, &plan);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return plan;
+}
+
+// ---- workspace ----
+
+TEST(WorkspaceTest, IsAFixedPartForEachWorkerPlusPartials) {
+  for (const Kernel& kernel : test::Kernels()) {
+    for (const Problem& p : {Shapes(1, 8, 8, 512, 512, 64, 64), Shapes(1, 32, 8, 1, 32768, 128, 128), Shapes(4, 6, 2, 33, 777, 40, 24), Shapes(1, 1, 1, 1, 1, 1, 1), Shapes(1, 1, 1, 0, 5, 3, 3)}) {
+      const Plan plan = MakePlan(p, test::Options(kernel));
+      const size_t one = plan.WorkspaceBytes(1), each = plan.WorkspaceBytes(2) - one;
+      for (int workers = 1; workers <= 128; workers *= 3) EXPECT_EQ(plan.WorkspaceBytes(workers), one + static_cast<size_t>(workers - 1) * each) << ToString(kernel) << " workers " << workers;
+    }
+  }
+}
+
+TEST(WorkspaceTest, OfAWorkerIsSmall) {
+  struct Limit {
+    int64_t dk, dv;
+    size_t bytes;
+  };
+  for (const Kernel& kernel : test::Kernels()) {
+    for (const Limit& limit : {Limit{1, 1, 256u << 10}, Limit{32, 32, 256u << 10}, Limit{64, 64, 256u << 10}, Limit{128, 128, 256u << 10}, Limit{576, 512, 1u << 20}}) {
+      for (int64_t Hq : {1, 8, 16}) {  // one KV head: all of them may be stacked
+        for (int64_t Tq : {1, 100, 8192}) {
+          const Plan plan = MakePlan(Shapes(1, Hq, 1, Tq, 8192, limit.dk, limit.dv), test::Options(kernel));
+          EXPECT_LE(plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1), limit.bytes) << ToString(kernel) << " d " << limit.dk << " Hq " << Hq << " Tq " << Tq;
+        }
+      }
+    }
+  }
+}
+
+TEST(WorkspaceTest, IsIndependentOfTheNumberOfQueriesAndKeysWithoutSplits) {
+  for (Target target : UsableTargets()) {
+    for (int64_t d : {64, 128}) {
+      PlanOptions options;
+      options.target = target, options.engine = Engine::kTile;
+      std::vector<size_t> bytes;
+      for (int64_t T : {2048, 16384, 131072}) {
+        Problem p = Shapes(1, 2, 1, T, T, d, d);
+        p.score.causal = Causal::kBottomRight;
+        bytes.push_back(MakePlan(p, options).WorkspaceBytes(2));
+      }
+      EXPECT_EQ(bytes[0], bytes[1]) << Name(target);
+      EXPECT_EQ(bytes[0], bytes[2]) << Name(target);
+    }
+  }
+}
+
+TEST(WorkspaceTest, IsIndependentOfTheBatchWithoutSplits) {
+  for (const Kernel& kernel : test::Kernels()) {
+    const size_t one = MakePlan(Shapes(1, 4, 2, 16, 32, 64, 64), test::Options(kernel)).WorkspaceBytes(1);
+    EXPECT_EQ(one, MakePlan(Shapes(100, 4, 2, 16, 32, 64, 64), test::Options(kernel)).WorkspaceBytes(1)) << ToString(kernel);
+  }
+}
+
+TEST(WorkspaceTest, PartialsAreNoMoreThanAStateForEachRowAndSplit) {
+  // With splits of s keys asked for, a plan has at most ⌈Tk / block⌉ of them; here blocks of 16 keys at least.
+  for (const Kernel& kernel : test::Kernels()) {
+    const int64_t Hq = 8, Tq = 2, Tk = 4096, dv = 32, split = 512;
+    PlanOptions options = test::Options(kernel);
+    options.split_keys = split;
+    const Plan plan = MakePlan(Shapes(1, Hq, 2, Tq, Tk, 32, dv), options);
+    const size_t each = plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1);
+    const size_t partials = plan.WorkspaceBytes(1) - each;
+    const size_t state = static_cast<size_t>(dv + 16) * 4;  // out, and lse in no more than a cache line
+    // The hook is an upper bound: a plan of its own may split finer, but not below an eighth of it.
+    EXPECT_LE(partials, static_cast<size_t>(8 * Tk / split * Hq * Tq) * state + 4096) << ToString(kernel);
+    EXPECT_GE(partials, static_cast<size_t>(2 * Hq * Tq) * (dv + 1) * 4) << ToString(kernel) << ": two splits at least need a state each";
+  }
+}
+
+TEST(WorkspaceTest, IsNeverOverrun) {
+  // RunHostDriven's workspace ends at an inaccessible page.
+  for (const Kernel& kernel : test::Kernels()) {
+    test::Random random(test::BaseSeed());
+    SCOPED_TRACE("seed " + std::to_string(test::BaseSeed()));
+    for (int n = 0; n < 12; ++n) {
+      ProblemSpec s;
+      s.B = random.Between(1, 2), s.Hkv = random.Between(1, 2), s.Hq = s.Hkv * random.Between(1, 5);
+      s.Tq = random.Between(1, 70), s.Tk = random.Between(1, 300), s.dk = random.Between(1, 140), s.dv = random.Between(1, 140);
+      s.weights = random.Chance(0.5), s.kv_lengths = random.Chance(0.5) ? DType::kI32 : DType::kNone, s.bias = random.Chance(0.5) ? Axes::kHQK : Axes::kAbsent;
+      RandomProblem p(s, test::BaseSeed() + static_cast<uint64_t>(n));
+      PlanOptions options = test::Options(kernel);
+      options.split_keys = random.Chance(0.5) ? 37 : 0;
+      const Plan plan = MakePlan(p.problem, options);
+      const Status status = test::RunHostDriven(plan, p.problem, 1 + n % 3, test::BaseSeed());
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel) << "\n" << ToString(s);
+    }
+  }
+}
+
+// ---- cost ----
+
+TEST(CostTest, CountsVisiblePairsExactly) {
+  uint64_t seed = test::BaseSeed();
+  for (Causal causal : {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight}) {
+    for (Window window : {Window{-1, -1}, Window{0, 0}, Window{7, -1}, Window{-1, 3}, Window{12, 2}, Window{1000, 1000}}) {
+      for (int offset = 0; offset < 4; ++offset) {
+        for (int lengths = 0; lengths < 4; ++lengths) {
+          ProblemSpec s;
+          s.B = 3, s.Hq = 6, s.Hkv = 2, s.Tq = 23, s.Tk = 41, s.dk = 5, s.dv = 3, s.causal = causal, s.window = window;
+          if (offset == 1) s.query_offset = 11;
+          if (offset == 2) s.query_offset = -9;
+          if (offset == 3) s.query_offsets = DType::kI64;
+          if (lengths & 1) s.q_lengths = DType::kI32;
+          if (lengths & 2) s.kv_lengths = DType::kI64;
+          s.mask = Axes::kQK, s.bias = Axes::kQK, s.bias_removes = 0.5;  // not looked at
+          RandomProblem p(s, ++seed);
+          double pairs = 0;
+          for (int64_t b = 0; b < s.B; ++b) {
+            for (int64_t i = 0; i < s.Tq; ++i) {
+              for (int64_t j = 0; j < s.Tk; ++j) pairs += p.InBand(b, i, j) ? static_cast<double>(s.Hq) : 0;
+            }
+          }
+          const Cost cost = MakePlan(p.problem).cost();
+          EXPECT_EQ(cost.pairs, pairs) << "seed " << seed << "\n" << ToString(s);
+          EXPECT_EQ(cost.flops, pairs * 4 * 0.5 * static_cast<double>(s.dk + s.dv));
+          EXPECT_GE(cost.kv_bytes, 0);
+          EXPECT_LE(cost.kv_bytes, static_cast<double>(s.B * s.Hkv * s.Tk * (s.dk + s.dv) * 4));
+        }
+      }
+    }
+  }
+}
+
+TEST(CostTest, OfTheWorkloadsByHand) {
+  const double T = 2048;
+  Problem p = Shapes(1, 8, 8, 2048, 2048, 64, 64);
+  EXPECT_EQ(MakePlan(p).cost().pairs, 8 * T * T);
+  p.score.causal = Causal::kBottomRight;
+  const Cost causal = MakePlan(p).cost();
+  EXPECT_EQ(causal.pairs, 8 * T * (T + 1) / 2);
+  EXPECT_EQ(causal.flops, 8 * T * (T + 1) / 2 * 4 * 64);
+  EXPECT_EQ(causal.kv_bytes, 2 * 8 * T * 64 * 4);
+  // Decode: every key once, all query heads of a group at once.
+  const Cost decode = MakePlan(Shapes(8, 32, 8, 1, 2048, 128, 128)).cost();
+  EXPECT_EQ(decode.pairs, 8 * 32 * T);
+  EXPECT_EQ(decode.kv_bytes, 8 * 8 * T * 2 * 128 * 4);
+}
+
+TEST(CostTest, OfHugeProblemsIsNotCutToIntegers) {
+  Problem p = Shapes(64, 128, 8, int64_t{1} << 20, int64_t{1} << 20, 128, 128);
+  Plan plan;
+  const Status status = Plan::Create(p, {}, &plan);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(plan.cost().pairs, 64.0 * 128 * 0x1p40);
+}
+
+TEST(CostTest, NothingToDoCostsNothing) {
+  for (const Problem& p : {Shapes(0, 4, 2, 5, 5, 8, 8), Shapes(2, 4, 2, 0, 5, 8, 8), Shapes(2, 4, 2, 5, 0, 8, 8)}) {
+    const Cost cost = MakePlan(p).cost();
+    EXPECT_EQ(cost.pairs, 0);
+    EXPECT_EQ(cost.flops, 0);
+    EXPECT_EQ(cost.kv_bytes, 0);
+  }
+}
+
+TEST(CostTest, TasksAreThoseOfTheLargestPhase) {
+  for (const Kernel& kernel : test::Kernels()) {
+    for (int64_t Tq : {1, 200}) {
+      ProblemSpec s;
+      s.Hq = 4, s.Hkv = 2, s.Tq = Tq, s.Tk = 3000, s.dk = 8, s.dv = 8;
+      RandomProblem p(s, 1);
+      const Plan plan = MakePlan(p.problem, test::Options(kernel));
+      const Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
+      BoundCall call;
+      ASSERT_TRUE(Bind(plan, p.problem, {memory.data(), memory.bytes()}, 1, &call).ok());
+      ASSERT_GE(call.Phases(), 1);
+      int64_t most = 0;
+      for (int phase = 0; phase < call.Phases(); ++phase) most = std::max(most, call.Tasks(phase));
+      EXPECT_EQ(plan.cost().tasks, most) << ToString(kernel);
+      EXPECT_GE(most, 2) << ToString(kernel) << ": two KV heads are two tasks at least";
+    }
+  }
+}
+
+// ---- what a plan says ----
+
+TEST(PlanTest, SaysWhatItWillDo) {
+  for (const Kernel& kernel : test::Kernels()) {
+    const Plan plan = MakePlan(Shapes(3, 10, 5, 77, 91, 24, 28), test::Options(kernel));
+    EXPECT_EQ(plan.target(), kernel.target);
+    EXPECT_EQ(plan.engine(), kernel.engine);
+    const std::string text = plan.ToString();
+    for (const std::string& word : {std::string(Name(kernel.target)), std::string(Name(kernel.engine)), std::string("77"), std::string("91"), std::string("24"), std::string("28")}) {
+      EXPECT_NE(text.find(word), std::string::npos) << word << " is not in:\n" << text;
+    }
+    EXPECT_GT(std::count(text.begin(), text.end(), '\n'), 1) << "several lines";
+  }
+}
+
+TEST(PlanTest, AutoBecomesARealTargetAndEngine) {
+  const Plan plan = MakePlan(Shapes(1, 1, 1, 8, 8, 8, 8));
+  Target active = Target::kAuto;
+  ASSERT_TRUE(ActiveTarget(&active).ok());
+  EXPECT_EQ(plan.target(), active);
+  EXPECT_NE(plan.engine(), Engine::kAuto);
+}
+
+TEST(PlanTest, ChoosesRowsForDecodeAndTilesForPrefill) {
+  EXPECT_EQ(MakePlan(Shapes(1, 32, 8, 1, 4096, 128, 128)).engine(), Engine::kRow);
+  EXPECT_EQ(MakePlan(Shapes(1, 8, 8, 2048, 2048, 64, 64)).engine(), Engine::kTile);
+}
+
+TEST(PlanTest, EngineNames) {
+  EXPECT_STREQ(Name(Engine::kAuto), "auto");
+  EXPECT_STREQ(Name(Engine::kTile), "tile");
+  EXPECT_STREQ(Name(Engine::kRow), "row");
+  EXPECT_STREQ(Name(static_cast<Engine>(3)), "unknown");
+  EXPECT_STREQ(Name(static_cast<Engine>(-1)), "unknown");
+}
+
+// ---- one plan, many runs ----
+
+TEST(PlanTest, ServesTensorsOfAnyStridesAndData) {
+  ProblemSpec s;
+  s.Hq = 4, s.Hkv = 2, s.Tq = 20, s.Tk = 50, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
+  for (const Kernel& kernel : test::Kernels()) {
+    RandomProblem first(s, 1);
+    const Plan plan = MakePlan(first.problem, test::Options(kernel));
+    for (uint64_t layer = 0; layer < 5; ++layer) {
+      ProblemSpec other = s;
+      other.q.layout = other.out.layout = test::kLayouts[layer];
+      other.k.layout = test::kLayouts[layer + 1];
+      RandomProblem p(other, layer);
+      ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, layer).ok());
+      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel);
+    }
+  }
+}
+
+TEST(PlanTest, DoesNotKeepPointersToTheLengthsItRead) {
+  ProblemSpec s;
+  s.B = 2, s.Hq = 2, s.Tq = 5, s.Tk = 30, s.dk = 8, s.dv = 8, s.kv_lengths = DType::kI64, s.Hkv = 1;
+  RandomProblem p(s, test::BaseSeed());
+  Plan plan;
+  {
+    test::OwnedTensor lengths = p.kv_lengths.CopiedTo({test::Layout::kDense, Placement::kBeforeGuard});
+    Problem other = p.problem;
+    other.score.kv_lengths = lengths.view();
+    plan = MakePlan(other);
+    // Unmapped here: a pointer kept would crash.
+  }
+  ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
+  EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem)));
+}
+
+TEST(PlanTest, RunsOnSeveralThreadsAtTheSameTime) {
+  ProblemSpec s;
+  s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 300, s.dk = 16, s.dv = 12;
+  for (const Kernel& kernel : test::Kernels()) {
+    std::vector<RandomProblem> problems;
+    for (uint64_t n = 0; n < 4; ++n) problems.emplace_back(s, n);
+    const Plan plan = MakePlan(problems[0].problem, test::Options(kernel));
+    std::vector<std::thread> threads;
+    for (RandomProblem& p : problems) threads.emplace_back([&] { EXPECT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok()); });
+    for (std::thread& thread : threads) thread.join();
+    for (RandomProblem& p : problems) EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel);
+  }
+}
+
+TEST(PlanTest, MovesKeepAPlanWhole) {
+  RandomProblem p(ProblemSpec(), 1);
+  Plan a = MakePlan(p.problem);
+  const size_t bytes = a.WorkspaceBytes(1);
+  Plan b = std::move(a);
+  EXPECT_TRUE(b.valid());
+  EXPECT_FALSE(a.valid());
+  a = std::move(b);
+  EXPECT_TRUE(a.valid());
+  EXPECT_EQ(a.WorkspaceBytes(1), bytes);
+  EXPECT_TRUE(test::RunHostDriven(a, p.problem, 1, 1).ok());
+}
+
+// ---- updates ----
+
+TEST(UpdateTest, IsAFreshPlan) {
+  std::vector<Kernel> kernels = test::Kernels();
+  for (Target target : UsableTargets()) kernels.push_back({target, Engine::kAuto});
+  for (const Kernel& kernel : kernels) {
+    ProblemSpec s;
+    s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 2100, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
+    s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
+    RandomProblem room(s, test::BaseSeed());
+    PlanOptions options = test::Options(kernel);
+    options.max_queries = 64, options.max_keys = 2200;
+    Plan updated = MakePlan(room.problem, options);
+    const size_t room_bytes = updated.WorkspaceBytes(1);
+    uint64_t seed = test::BaseSeed();
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 2101}, {1, 2102}, {64, 70}, {7, 2200}, {33, 0}, {0, 5}, {64, 2200}, {1, 1}, {40, 2100}}) {
+      s.Tq = Tq, s.Tk = Tk;
+      RandomProblem p(s, ++seed);
+      SCOPED_TRACE(ToString(kernel) + " seed " + std::to_string(seed) + " " + ToString(s));
+      const Status status = updated.Update(p.problem);
+      ASSERT_TRUE(status.ok()) << status.message();
+      const Plan fresh = MakePlan(p.problem, test::Options(kernel));
+      EXPECT_EQ(updated.target(), fresh.target());
+      EXPECT_EQ(updated.engine(), fresh.engine());
+      EXPECT_EQ(updated.cost().pairs, fresh.cost().pairs);
+      EXPECT_EQ(updated.cost().flops, fresh.cost().flops);
+      EXPECT_EQ(updated.cost().kv_bytes, fresh.cost().kv_bytes);
+      EXPECT_EQ(updated.cost().tasks, fresh.cost().tasks);
+      EXPECT_GE(room_bytes, fresh.WorkspaceBytes(1)) << "the workspace of the roomy plan serves its updates";
+      ASSERT_TRUE(test::RunHostDriven(fresh, p.problem, 2, seed).ok());
+      const auto out = p.out.Bytes(), lse = p.lse.Bytes();
+      p.ResetOutputs();
+      ASSERT_TRUE(test::RunHostDriven(updated, p.problem, 2, seed).ok());
+      EXPECT_EQ(out, p.out.Bytes());
+      EXPECT_EQ(lse, p.lse.Bytes());
+    }
+  }
+}
+
+TEST(UpdateTest, ChangesOffsets) {
+  for (const Kernel& kernel : test::Kernels()) {
+    ProblemSpec s;
+    s.Hq = 2, s.Tq = 9, s.Tk = 60, s.dk = 8, s.dv = 8, s.Hkv = 1, s.causal = Causal::kTopLeft, s.window = {20, -1};
+    s.query_offset = 3;
+    RandomProblem p(s, test::BaseSeed());
+    Plan plan = MakePlan(p.problem, test::Options(kernel));
+    for (int64_t offset : {0, 30, -5, 51, 3}) {
+      p.spec.query_offset = offset;
+      p.Refresh();
+      p.ResetOutputs();
+      ASSERT_TRUE(plan.Update(p.problem).ok());
+      ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
+      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel) << " offset " << offset;
+    }
+  }
+}
+
+TEST(UpdateTest, ADecodeOfManyTokensStepsThroughOnePlan) {
+  for (Target target : UsableTargets()) {
+    ProblemSpec s;
+    s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 1, s.Tk = 300, s.dk = 16, s.dv = 16, s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
+    RandomProblem p(s, test::BaseSeed());
+    test::Random random(test::BaseSeed());
+    for (test::OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
+    PlanOptions options;
+    options.target = target;
+    Plan plan = MakePlan(p.problem, options);
+    for (int64_t length = 0; length <= 300; length += 23) {
+      p.kv_lengths.Set(0, static_cast<double>(length));
+      p.kv_lengths.Set(1, static_cast<double>(300 - length));
+      p.ResetOutputs();
+      ASSERT_TRUE(plan.Update(p.problem).ok());
+      ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
+      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << Name(target) << " length " << length;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea

@@ -1,0 +1,59 @@
+// The baseline of the benchmarks computes what the reference does: a baseline that is wrong proves nothing.
+#include "reference/standard_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "reference/reference.h"
+#include "support/compare.h"
+#include "support/manifest.h"
+
+namespace fovea::test {
+namespace {
+
+TEST(StandardAttention, MatchesTheReferenceOnCapturedProblems) {
+  const std::string folder = std::string(FOVEA_TEST_DATA) + "/real";
+  std::vector<float> scores;
+  for (const std::string& name : RealProblems(folder)) {
+    SCOPED_TRACE(name);
+    Case c = LoadRealProblem(folder, name);
+    const Outputs outputs(&c.problem, c.token_major, /*with_weights=*/false);
+    ASSERT_TRUE(reference::StandardAttentionSupports(c.problem));
+    reference::StandardAttention(c.problem, &scores);
+    EXPECT_EQ(static_cast<int64_t>(scores.size() * sizeof(float)), reference::ScoreMatrixBytes(c.problem));
+    EXPECT_TRUE(NearReference(outputs, reference::Forward(c.problem), c.problem));
+  }
+}
+
+TEST(StandardAttention, RowsWithoutKeysAreEmpty) {
+  const std::vector<float> q(4, 1), k(4, 1), v = {1, 2, 3, 4};
+  const int32_t q_length[] = {3};
+  Problem problem;
+  problem.q = View(q.data(), {1, 1, 4, 1});
+  problem.k = View(k.data(), {1, 1, 2, 1});
+  problem.v = View(v.data(), {1, 1, 2, 2});
+  problem.score.causal = Causal::kBottomRight;
+  problem.score.q_lengths = View(q_length, {1});  // offset −1: query 0 sees nothing, query 3 is padding
+  const Outputs outputs(&problem, false, /*with_weights=*/false);
+  std::vector<float> scores;
+  reference::StandardAttention(problem, &scores);
+  EXPECT_TRUE(NearReference(outputs, reference::Forward(problem), problem));
+}
+
+TEST(StandardAttention, RefusesWhatItDoesNotCompute) {
+  const std::vector<float> x(16, 1);
+  Problem problem;
+  problem.q = problem.k = problem.v = View(x.data(), {1, 1, 4, 4});
+  const Outputs outputs(&problem, false, /*with_weights=*/false);
+  EXPECT_TRUE(reference::StandardAttentionSupports(problem));
+  problem.score.softcap = 1;
+  EXPECT_FALSE(reference::StandardAttentionSupports(problem));
+  problem.score.softcap = 0;
+  problem.q = SwapAxes(problem.q, 2, 3);
+  EXPECT_FALSE(reference::StandardAttentionSupports(problem));
+}
+
+}  // namespace
+}  // namespace fovea::test

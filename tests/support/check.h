@@ -1,0 +1,48 @@
+// Holds what a kernel wrote against the double reference, with the contract's bounds.
+#ifndef FOVEA_TESTS_SUPPORT_CHECK_H_
+#define FOVEA_TESTS_SUPPORT_CHECK_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/target.h"
+#include "reference/reference.h"
+#include "support/random_problem.h"
+
+namespace fovea::test {
+
+// A way to compute a problem: the tests go through all of them.
+struct Kernel {
+  Target target;
+  Engine engine;
+};
+inline std::vector<Kernel> Kernels() {
+  std::vector<Kernel> kernels;
+  for (Target target : UsableTargets()) {
+    for (Engine engine : {Engine::kTile, Engine::kRow}) kernels.push_back({target, engine});
+  }
+  return kernels;
+}
+inline std::string ToString(const Kernel& kernel) { return std::string(fovea::Name(kernel.target)) + " " + fovea::Name(kernel.engine); }
+inline PlanOptions Options(const Kernel& kernel) {
+  PlanOptions options;
+  options.target = kernel.target;
+  options.engine = kernel.engine;
+  return options;
+}
+
+// Whether out, lse and weights (where present) of `problem` are `expected` to the contract's precision:
+//   |out error| ≤ t·max|v|,  |weights error| ≤ t  (a weight is the out of a one-hot V),  |lse error| ≤ t and one rounding of lse to f32;
+// exact for empty rows; NaN where and only where the reference has it. The result names the worst element.
+testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected);
+
+// Runs `p` on every kernel with `options` otherwise, checks it against the reference, and that nothing outside the outputs' elements changed.
+// One failure per kernel.
+void ExpectMatchesReference(RandomProblem& p, const PlanOptions& options = {});
+
+}  // namespace fovea::test
+
+#endif  // FOVEA_TESTS_SUPPORT_CHECK_H_

@@ -1,0 +1,42 @@
+// The ways in which one problem can be computed: every usable target, each engine.
+#ifndef FOVEA_TESTS_SUPPORT_CONFIGURATIONS_H_
+#define FOVEA_TESTS_SUPPORT_CONFIGURATIONS_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fovea/attention.h"
+#include "fovea/target.h"
+
+namespace fovea::test {
+
+// Calls f with `options` for every usable target and engine, its name in the trace of a failure. A fatal failure in f ends the loop.
+inline void ForEachConfiguration(PlanOptions options, const std::function<void(const PlanOptions&)>& f) {
+  for (const Target target : UsableTargets()) {
+    for (const Engine engine : {Engine::kTile, Engine::kRow}) {
+      options.target = target;
+      options.engine = engine;
+      SCOPED_TRACE(std::string(Name(target)) + " " + Name(engine));
+      f(options);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Plan, workspace and serial run; the plan must be what `options` ask for.
+inline Status PlanAndRun(const Problem& problem, const PlanOptions& options) {
+  Plan plan;
+  const Status status = Plan::Create(problem, options, &plan);
+  if (!status.ok()) return status;
+  EXPECT_EQ(plan.target(), options.target);
+  EXPECT_EQ(plan.engine(), options.engine);
+  std::vector<char> workspace(plan.WorkspaceBytes(1));
+  return Run(plan, problem, {workspace.data(), workspace.size()});
+}
+
+}  // namespace fovea::test
+
+#endif  // FOVEA_TESTS_SUPPORT_CONFIGURATIONS_H_

@@ -1,0 +1,261 @@
+#include "support/owned_tensor.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+namespace fovea::test {
+namespace {
+
+[[noreturn]] void Fail(const char* what) {
+  std::perror(what);
+  std::abort();
+}
+
+// IEEE binary16 by arithmetic: slow and obvious. Subnormals are multiples of 2^-24.
+double HalfToDouble(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int fraction = bits & 1023;
+  double magnitude;
+  if (exponent == 31) {
+    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(fraction, -24);
+  } else {
+    magnitude = std::ldexp(1024 + fraction, exponent - 25);
+  }
+  return (bits & 0x8000) ? -magnitude : magnitude;
+}
+
+uint16_t DoubleToHalf(double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  if (std::isnan(value)) return sign | 0x7E00;
+  const double magnitude = std::fabs(value);
+  if (magnitude >= 65520) return sign | 0x7C00;  // half a unit above the largest finite value, ties to even
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);
+  const int unit = std::max(exponent - 11, -24);  // of the last place
+  const double units = std::nearbyint(std::ldexp(magnitude, -unit));
+  // A normal number holds 1024 … 2047 units, and 2048 carries into the exponent by itself.
+  return static_cast<uint16_t>(sign + (unit + 24) * 1024 + static_cast<int>(units));
+}
+
+}  // namespace
+
+std::string ToString(const Storage& storage) {
+  static const char* const kLayoutNames[] = {"dense", "swapped", "transposed", "reversed", "padded", "page", "sparse"};
+  static const char* const kPlacementNames[] = {"aligned", "unaligned", "before-guard", "after-guard"};
+  std::string text = std::string(kLayoutNames[static_cast<int>(storage.layout)]) + "/" + kPlacementNames[static_cast<int>(storage.placement)];
+  for (int a = 0; a < kMaxRank; ++a) {
+    if (storage.broadcast >> a & 1) text += "/broadcast" + std::to_string(a);
+  }
+  return text;
+}
+
+Memory::Memory(size_t bytes, Placement placement, size_t element) : bytes_(bytes) {
+  if (placement == Placement::kAligned || placement == Placement::kUnaligned) {
+    const size_t shift = placement == Placement::kUnaligned ? element : 0;
+    void* raw = nullptr;
+    if (posix_memalign(&raw, 64, bytes + shift + 1) != 0) Fail("posix_memalign");
+    owner_ = std::shared_ptr<void>(raw, std::free);
+    data_ = static_cast<unsigned char*>(raw) + shift;
+    return;
+  }
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t used = (bytes + page - 1) / page * page;
+  const size_t total = used + page;
+  void* raw = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) Fail("mmap");
+  owner_ = std::shared_ptr<void>(raw, [total](void* p) { munmap(p, total); });
+  unsigned char* const first = static_cast<unsigned char*>(raw);
+  const bool before = placement == Placement::kBeforeGuard;
+  if (mprotect(before ? first + used : first, page, PROT_NONE) != 0) Fail("mprotect");
+  data_ = before ? first + used - bytes : first + page;
+}
+
+OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storage) {
+  const int rank = static_cast<int>(shape.size());
+  const int64_t element = SizeOf(dtype);
+  view_.dtype = dtype;
+  view_.rank = rank;
+
+  // Axes from the innermost in memory to the outermost.
+  std::vector<int> order;
+  for (int a = rank - 1; a >= 0; --a) order.push_back(a);
+  if (storage.layout == Layout::kSwapped && rank >= 3) std::swap(order[1], order[2]);
+  if (storage.layout == Layout::kTransposed && rank >= 2) std::swap(order[0], order[1]);
+
+  int64_t step = element * (storage.layout == Layout::kSparse ? 2 : 1);
+  for (int n = 0; n < rank; ++n) {
+    const int a = order[static_cast<size_t>(n)];
+    view_.shape[a] = shape[static_cast<size_t>(a)];
+    const bool broadcast = storage.broadcast >> a & 1;
+    view_.stride[a] = broadcast ? 0 : step;
+    if (!broadcast) step *= std::max<int64_t>(view_.shape[a], 1);
+    if (n == 0 && storage.layout == Layout::kPadded) step += 3 * element;
+    if (n == 0 && storage.layout == Layout::kPage) step = (step + 4095) / 4096 * 4096;
+  }
+
+  // The bytes from the first element to the last: what lies behind the last one does not belong to the tensor.
+  int64_t span = view_.size() == 0 ? 0 : element;
+  int64_t origin = 0;
+  if (view_.size() != 0) {
+    for (int a = 0; a < rank; ++a) span += (view_.shape[a] - 1) * view_.stride[a];
+  }
+  if (storage.layout == Layout::kReversed && view_.size() != 0) {
+    origin = span - element;
+    for (int a = 0; a < rank; ++a) view_.stride[a] = -view_.stride[a];
+  }
+  memory_ = Memory(static_cast<size_t>(span), storage.placement, static_cast<size_t>(element));
+  view_.data = memory_.data() + origin;
+  Reset();
+}
+
+unsigned char* OwnedTensor::Address(int64_t element) const {
+  int64_t offset = 0;
+  for (int a = view_.rank - 1; a >= 0; --a) {
+    offset += element % view_.shape[a] * view_.stride[a];
+    element /= view_.shape[a];
+  }
+  return static_cast<unsigned char*>(view_.data) + offset;
+}
+
+int64_t OwnedTensor::Number(std::initializer_list<int64_t> index) const {
+  int64_t number = 0;
+  int a = 0;
+  for (int64_t i : index) number = number * view_.shape[a++] + i;
+  return number;
+}
+
+double OwnedTensor::Get(int64_t element) const { return DecodeElement(view_.dtype, Address(element)); }
+void OwnedTensor::Set(int64_t element, double value) { EncodeElement(view_.dtype, value, Address(element)); }
+
+void OwnedTensor::Fill(const std::function<double()>& next) {
+  for (int64_t n = 0; n < size(); ++n) Set(n, next());
+}
+
+std::vector<double> OwnedTensor::Dense() const {
+  std::vector<double> values(static_cast<size_t>(size()));
+  for (int64_t n = 0; n < size(); ++n) values[static_cast<size_t>(n)] = Get(n);
+  return values;
+}
+
+std::vector<unsigned char> OwnedTensor::Bytes() const {
+  const int64_t element = SizeOf(view_.dtype);
+  std::vector<unsigned char> bytes(static_cast<size_t>(size() * element));
+  for (int64_t n = 0; n < size(); ++n) std::memcpy(bytes.data() + n * element, Address(n), static_cast<size_t>(element));
+  return bytes;
+}
+
+void OwnedTensor::Reset() {
+  if (memory_.bytes() != 0) std::memset(memory_.data(), kFill, memory_.bytes());
+}
+
+bool OwnedTensor::Untouched() const {
+  for (size_t n = 0; n < memory_.bytes(); ++n) {
+    if (memory_.data()[n] != kFill) return false;
+  }
+  return true;
+}
+
+bool OwnedTensor::PaddingUntouched() const {
+  std::vector<unsigned char> bytes(memory_.data(), memory_.data() + memory_.bytes());
+  for (int64_t n = 0; n < size(); ++n) std::memset(bytes.data() + (Address(n) - memory_.data()), kFill, static_cast<size_t>(SizeOf(view_.dtype)));
+  for (unsigned char byte : bytes) {
+    if (byte != kFill) return false;
+  }
+  return true;
+}
+
+OwnedTensor OwnedTensor::CopiedTo(Storage storage) const {
+  if (!present()) return OwnedTensor();
+  OwnedTensor copy(view_.dtype, std::vector<int64_t>(view_.shape, view_.shape + view_.rank), storage);
+  for (int64_t n = 0; n < size(); ++n) std::memcpy(copy.Address(n), Address(n), static_cast<size_t>(SizeOf(view_.dtype)));
+  return copy;
+}
+
+double DecodeElement(DType dtype, const void* from) {
+  switch (dtype) {
+    case DType::kF32: {
+      float value;
+      std::memcpy(&value, from, sizeof value);
+      return static_cast<double>(value);
+    }
+    case DType::kF16: {
+      uint16_t bits;
+      std::memcpy(&bits, from, sizeof bits);
+      return HalfToDouble(bits);
+    }
+    case DType::kBF16: {
+      uint16_t half;
+      std::memcpy(&half, from, sizeof half);
+      const uint32_t bits = static_cast<uint32_t>(half) << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return static_cast<double>(value);
+    }
+    case DType::kBool:
+      return *static_cast<const unsigned char*>(from) != 0;
+    case DType::kI32: {
+      int32_t value;
+      std::memcpy(&value, from, sizeof value);
+      return value;
+    }
+    case DType::kI64: {
+      int64_t value;
+      std::memcpy(&value, from, sizeof value);
+      return static_cast<double>(value);
+    }
+    case DType::kNone:
+      break;
+  }
+  Fail("element type");
+}
+
+void EncodeElement(DType dtype, double value, void* to) {
+  switch (dtype) {
+    case DType::kF32: {
+      const float rounded = static_cast<float>(value);
+      std::memcpy(to, &rounded, sizeof rounded);
+      return;
+    }
+    case DType::kF16: {
+      const uint16_t bits = DoubleToHalf(value);
+      std::memcpy(to, &bits, sizeof bits);
+      return;
+    }
+    case DType::kBF16: {
+      // Truncation: a test stores what it then reads back, so how it rounds does not matter.
+      const float rounded = static_cast<float>(value);
+      uint32_t bits;
+      std::memcpy(&bits, &rounded, sizeof bits);
+      const uint16_t half = static_cast<uint16_t>(std::isnan(value) ? 0x7FC0 : bits >> 16);
+      std::memcpy(to, &half, sizeof half);
+      return;
+    }
+    case DType::kBool: {
+      const unsigned char byte = value != 0;
+      std::memcpy(to, &byte, 1);
+      return;
+    }
+    case DType::kI32: {
+      const int32_t number = static_cast<int32_t>(value);
+      std::memcpy(to, &number, sizeof number);
+      return;
+    }
+    case DType::kI64: {
+      const int64_t number = static_cast<int64_t>(value);
+      std::memcpy(to, &number, sizeof number);
+      return;
+    }
+    case DType::kNone:
+      break;
+  }
+  Fail("element type");
+}
+
+}  // namespace fovea::test

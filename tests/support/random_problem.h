@@ -1,0 +1,82 @@
+// Problems described by a few numbers and filled from a seed, owning all their memory.
+#ifndef FOVEA_TESTS_SUPPORT_RANDOM_PROBLEM_H_
+#define FOVEA_TESTS_SUPPORT_RANDOM_PROBLEM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fovea/attention.h"
+#include "support/owned_tensor.h"
+#include "support/random.h"
+
+namespace fovea::test {
+
+// Which axes of [B, Hq, Tq, Tk] a bias or mask has.
+enum class Axes {
+  kAbsent,
+  kK,      // [Tk]
+  kQK,     // [Tq, Tk]
+  kHQK,    // [Hq, Tq, Tk]
+  kH1K,    // [Hq, 1, Tk]
+  kB11K,   // [B, 1, 1, Tk]
+  kB1Q1,   // [B, 1, Tq, 1]
+  kBHQK,   // [B, Hq, Tq, Tk]
+  k1,      // [1]
+};
+constexpr Axes kAllAxes[] = {Axes::kAbsent, Axes::kK, Axes::kQK, Axes::kHQK, Axes::kH1K, Axes::kB11K, Axes::kB1Q1, Axes::kBHQK, Axes::k1};
+
+struct ProblemSpec {
+  int64_t B = 1, Hq = 1, Hkv = 1, Tq = 1, Tk = 1, dk = 1, dv = 1;
+
+  std::optional<float> scale;
+  float softcap = 0;
+  bool alibi = false;
+  bool sinks = false;
+  Axes bias = Axes::kAbsent;
+  DType bias_type = DType::kF32;
+  double bias_removes = 0;  // share of bias elements that are −inf
+  Axes mask = Axes::kAbsent;
+  double mask_allows = 0.7;  // share of mask elements that are true
+
+  Causal causal = Causal::kNone;
+  Window window;
+  std::optional<int64_t> query_offset;
+  // kNone: absent, else i32 or i64.
+  DType query_offsets = DType::kNone;
+  DType q_lengths = DType::kNone;
+  DType kv_lengths = DType::kNone;
+
+  bool lse = true;
+  bool weights = false;
+  Storage q, k, v, out, rest;  // rest: lse, weights, bias and mask
+};
+std::string ToString(const ProblemSpec& spec);
+
+// Unit-normal q, k, v; bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets, masks uniform. K and V at and behind kv_lengths, and all
+// padding, hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
+struct RandomProblem {
+  ProblemSpec spec;
+  OwnedTensor q, k, v, out, lse, weights, bias, mask, alibi_slopes, query_offsets, q_lengths, kv_lengths, sinks;
+  Problem problem;
+
+  RandomProblem(const ProblemSpec& spec, uint64_t seed);
+  // The problem of the tensors as they are now; after replacing one of them.
+  void Refresh();
+  void ResetOutputs();
+  bool OutputsUntouched() const;
+  bool OutputPaddingUntouched() const;
+  int64_t KvLength(int64_t b) const { return kv_lengths.present() ? static_cast<int64_t>(kv_lengths.Get(b)) : spec.Tk; }
+  int64_t QLength(int64_t b) const { return q_lengths.present() ? static_cast<int64_t>(q_lengths.Get(b)) : spec.Tq; }
+  int64_t Offset(int64_t b) const;
+  // By causal, window and lengths alone: what Cost counts.
+  bool InBand(int64_t b, int64_t i, int64_t j) const;
+  // By mask and a bias of −inf as well.
+  bool Visible(int64_t b, int64_t h, int64_t i, int64_t j) const;
+  // Element [b, h, i, j] of a tensor that broadcasts to [B, Hq, Tq, Tk].
+  static double Broadcast(const OwnedTensor& tensor, int64_t b, int64_t h, int64_t i, int64_t j);
+};
+
+}  // namespace fovea::test
+
+#endif  // FOVEA_TESTS_SUPPORT_RANDOM_PROBLEM_H_

@@ -1,0 +1,212 @@
+// Views: what they compute from shapes and strides, and the helpers that make them.
+#include "fovea/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "support/owned_tensor.h"
+#include "support/pairwise.h"
+
+namespace fovea {
+namespace {
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kBool, DType::kI32, DType::kI64};
+
+TEST(DTypeTest, SizesAndNames) {
+  const int64_t sizes[] = {4, 2, 2, 1, 4, 8};
+  const char* const names[] = {"f32", "f16", "bf16", "bool", "i32", "i64"};
+  for (int n = 0; n < 6; ++n) {
+    EXPECT_EQ(SizeOf(kTypes[n]), sizes[n]);
+    EXPECT_STREQ(Name(kTypes[n]), names[n]);
+  }
+  EXPECT_EQ(SizeOf(DType::kNone), 0);
+  EXPECT_STREQ(Name(DType::kNone), "none");
+}
+
+TEST(DTypeTest, ValuesOutsideTheEnumerationHaveNoSizeAndAreUnknown) {
+  for (int value : {-1, 7, 99, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
+    EXPECT_EQ(SizeOf(static_cast<DType>(value)), 0) << value;
+    EXPECT_STREQ(Name(static_cast<DType>(value)), "unknown") << value;
+  }
+}
+
+TEST(ViewTest, DefaultIsAbsent) {
+  const TensorView view;
+  EXPECT_FALSE(view.present());
+  EXPECT_EQ(view.size(), 0);
+  EXPECT_EQ(view.data, nullptr);
+  EXPECT_EQ(view.dtype, DType::kNone);
+}
+
+TEST(ViewTest, DenseStridesAreInBytesAndInCOrder) {
+  const float data[1] = {};
+  const TensorView view = View(data, {2, 3, 5, 7});
+  EXPECT_TRUE(view.present());
+  EXPECT_EQ(view.rank, 4);
+  EXPECT_EQ(view.dtype, DType::kF32);
+  EXPECT_EQ(view.data, data);
+  EXPECT_EQ(view.size(), 210);
+  const int64_t shape[] = {2, 3, 5, 7}, stride[] = {420, 140, 28, 4};
+  for (int a = 0; a < 4; ++a) {
+    EXPECT_EQ(view.shape[a], shape[a]);
+    EXPECT_EQ(view.stride[a], stride[a]);
+  }
+}
+
+TEST(ViewTest, ElementStridesScaleByTheElementSize) {
+  const int64_t data[1] = {};
+  const TensorView view = View(data, {4, 2}, {-3, 0});
+  EXPECT_EQ(view.rank, 2);
+  EXPECT_EQ(view.dtype, DType::kI64);
+  EXPECT_EQ(view.stride[0], -24);
+  EXPECT_EQ(view.stride[1], 0);
+}
+
+TEST(ViewTest, ConstnessOfTheDataDecidesTheKindOfView) {
+  float data[6] = {};
+  const float* const constant = data;
+  static_assert(std::is_same_v<decltype(View(data, {2, 3})), MutableTensorView>);
+  static_assert(std::is_same_v<decltype(View(constant, {2, 3})), TensorView>);
+  EXPECT_EQ(View(data, {2, 3}).data, data);
+}
+
+TEST(ViewTest, EachElementTypeHasItsDType) {
+  const bool b[1] = {};
+  const int32_t i[1] = {};
+  EXPECT_EQ(View(b, {1}).dtype, DType::kBool);
+  EXPECT_EQ(View(i, {1}).dtype, DType::kI32);
+  for (DType dtype : kTypes) {
+    const TensorView view = View(static_cast<const void*>(b), dtype, {3, 2});
+    EXPECT_EQ(view.dtype, dtype);
+    EXPECT_EQ(view.stride[1], SizeOf(dtype));
+    EXPECT_EQ(view.stride[0], 2 * SizeOf(dtype));
+  }
+}
+
+TEST(ViewTest, ZeroSizedAxesMakeAnEmptyButPresentView) {
+  const float data[1] = {};
+  const TensorView view = View(data, {2, 0, 3});
+  EXPECT_TRUE(view.present());
+  EXPECT_EQ(view.size(), 0);
+}
+
+TEST(ViewTest, SizesDoNotOverflowAtThirtyTwoBits) {
+  const float data[1] = {};
+  const TensorView view = View(data, {int64_t{1} << 20, int64_t{1} << 20});
+  EXPECT_EQ(view.size(), int64_t{1} << 40);
+  EXPECT_EQ(view.stride[0], int64_t{1} << 22);
+}
+
+TEST(ViewTest, SwapAxesExchangesShapeAndStrideAndIsItsOwnInverse) {
+  const float data[1] = {};
+  const TensorView bthd = View(data, {2, 3, 5, 7});
+  const TensorView bhtd = SwapAxes(bthd, 1, 2);
+  EXPECT_EQ(bhtd.data, bthd.data);
+  EXPECT_EQ(bhtd.shape[1], 5);
+  EXPECT_EQ(bhtd.shape[2], 3);
+  EXPECT_EQ(bhtd.stride[1], bthd.stride[2]);
+  EXPECT_EQ(bhtd.stride[2], bthd.stride[1]);
+  const TensorView back = SwapAxes(bhtd, 2, 1);
+  for (int a = 0; a < 4; ++a) {
+    EXPECT_EQ(back.shape[a], bthd.shape[a]);
+    EXPECT_EQ(back.stride[a], bthd.stride[a]);
+  }
+  const TensorView same = SwapAxes(bthd, 2, 2);
+  EXPECT_EQ(same.shape[2], 5);
+  EXPECT_EQ(same.stride[2], 28);
+}
+
+TEST(ViewTest, AsConstKeepsEverything) {
+  float data[6] = {};
+  const MutableTensorView view = View(data, {2, 3}, {-5, 2});
+  const TensorView constant = AsConst(view);
+  EXPECT_EQ(constant.data, data);
+  EXPECT_EQ(constant.dtype, DType::kF32);
+  EXPECT_EQ(constant.rank, 2);
+  for (int a = 0; a < kMaxRank; ++a) {
+    EXPECT_EQ(constant.shape[a], view.shape[a]);
+    EXPECT_EQ(constant.stride[a], view.stride[a]);
+  }
+}
+
+TEST(ViewTest, ViewsAreMadeAtCompileTime) {
+  static constexpr float kData[4] = {1, 2, 3, 4};
+  constexpr TensorView view = SwapAxes(View(kData, {2, 2}), 0, 1);
+  static_assert(view.stride[0] == 4 && view.stride[1] == 8 && view.size() == 4);
+  SUCCEED();
+}
+
+// The tests' own tools: wrong tools prove nothing.
+
+TEST(OwnedTensorTest, ElementsKeepTheirValuesInEveryLayoutAndPlace) {
+  for (test::Layout layout : test::kLayouts) {
+    for (test::Placement placement : test::kPlacements) {
+      test::OwnedTensor tensor(DType::kF32, {2, 3, 4, 5}, {layout, placement});
+      EXPECT_TRUE(tensor.Untouched());
+      for (int64_t n = 0; n < tensor.size(); ++n) tensor.Set(n, static_cast<double>(n));
+      EXPECT_TRUE(tensor.PaddingUntouched());
+      EXPECT_FALSE(tensor.Untouched());
+      const TensorView view = tensor.view();
+      int64_t n = 0;
+      for (int64_t b = 0; b < 2; ++b) {
+        for (int64_t h = 0; h < 3; ++h) {
+          for (int64_t t = 0; t < 4; ++t) {
+            for (int64_t d = 0; d < 5; ++d, ++n) {
+              float value;
+              std::memcpy(&value, static_cast<const char*>(view.data) + b * view.stride[0] + h * view.stride[1] + t * view.stride[2] + d * view.stride[3],
+                          sizeof value);
+              ASSERT_EQ(value, static_cast<float>(n)) << ToString(test::Storage{layout, placement});
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(OwnedTensorTest, BroadcastAxesHaveStrideZero) {
+  const test::OwnedTensor tensor(DType::kF32, {2, 3, 4, 5}, {test::Layout::kDense, test::Placement::kBeforeGuard, 0b0110});
+  EXPECT_EQ(tensor.view().stride[1], 0);
+  EXPECT_EQ(tensor.view().stride[2], 0);
+  EXPECT_EQ(tensor.view().stride[0], 20);
+}
+
+TEST(OwnedTensorTest, HalfPrecisionRoundTrips) {
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (int bits = 0; bits < 65536; ++bits) {
+      const uint16_t in = static_cast<uint16_t>(bits);
+      const double value = test::DecodeElement(dtype, &in);
+      uint16_t out = 0;
+      test::EncodeElement(dtype, value, &out);
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(test::DecodeElement(dtype, &out)));
+      } else {
+        ASSERT_EQ(in, out) << Name(dtype) << " " << value;
+      }
+    }
+  }
+}
+
+TEST(PairwiseTest, EveryPairOccursInFewRows) {
+  const std::vector<int> levels = {3, 7, 2, 5, 4, 4};
+  const auto rows = test::CoverPairs(levels, 1);
+  for (size_t f = 0; f < levels.size(); ++f) {
+    for (size_t g = f + 1; g < levels.size(); ++g) {
+      for (int x = 0; x < levels[f]; ++x) {
+        for (int y = 0; y < levels[g]; ++y) {
+          bool found = false;
+          for (const auto& row : rows) found = found || (row[f] == x && row[g] == y);
+          ASSERT_TRUE(found) << f << "=" << x << " " << g << "=" << y;
+        }
+      }
+    }
+  }
+  EXPECT_LT(rows.size(), 2u * 7 * 5);  // 35 is the least possible
+}
+
+}  // namespace
+}  // namespace fovea
