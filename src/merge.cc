@@ -30,7 +30,9 @@ float Read(const TensorView& view, int64_t b, int64_t h, int64_t i, int64_t c = 
   return x;
 }
 
-void Write(const MutableTensorView& view, float x, int64_t b, int64_t h, int64_t i, int64_t c = 0) { std::memcpy(ElementOf(view, b, h, i, c), &x, sizeof(x)); }
+void Write(const MutableTensorView& view, float x, int64_t b, int64_t h, int64_t i, int64_t c = 0) {
+  std::memcpy(ElementOf(view, b, h, i, c), &x, sizeof(x));
+}
 
 Status CheckPart(const char* name, const TensorView& view, int rank, const int64_t* shape, const char* source) {
   const TensorFacts t = Facts(name, view);
@@ -41,7 +43,8 @@ Status CheckPart(const char* name, const TensorView& view, int rank, const int64
 }
 
 // One row. Doubles: a row is read once, and N parts then lose nothing to each other.
-void MergeRow(const PartialState* parts, int64_t count, const MutableTensorView& out, const MutableTensorView& lse, int64_t b, int64_t h, int64_t i) {
+void MergeRow(const PartialState* parts, int64_t count, const MutableTensorView& out, const MutableTensorView& lse, int64_t b, int64_t h,
+              int64_t i) {
   float m = kMinusInfinity;
   bool not_a_number = false;
   for (int64_t n = 0; n < count; ++n) {

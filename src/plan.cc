@@ -114,8 +114,14 @@ Status CheckOptions(const PlanOptions& o) {
   if (o.engine < Engine::kAuto || o.engine > Engine::kRow) {
     return Invalid("options.engine = %d, expected 0 (auto), 1 (tile) or 2 (row)", static_cast<int>(o.engine));
   }
-  const struct { const char* name; int64_t value; } counts[] = {{"max_queries", o.max_queries}, {"max_keys", o.max_keys}, {"tile_rows", o.tile_rows},
-                                                                {"block_keys", o.block_keys}, {"split_keys", o.split_keys}};
+  const struct {
+    const char* name;
+    int64_t value;
+  } counts[] = {{"max_queries", o.max_queries},
+                {"max_keys", o.max_keys},
+                {"tile_rows", o.tile_rows},
+                {"block_keys", o.block_keys},
+                {"split_keys", o.split_keys}};
   for (const auto& count : counts) {
     if (count.value < 0) return Invalid("options.%s = %" PRId64 ", expected 0 (the plan's choice) or greater", count.name, count.value);
   }
@@ -135,11 +141,13 @@ Status ChooseTarget(Target asked, Target* target) {
   for (Target usable : UsableTargets()) {
     used += static_cast<size_t>(std::snprintf(names + used, sizeof(names) - used, "%s%s", used == 0 ? "" : ", ", Name(usable)));
   }
-  return Invalid("options.target = %s (%d), expected one that this build has and this CPU can run: %s", Name(asked), static_cast<int>(asked), names);
+  return Invalid("options.target = %s (%d), expected one that this build has and this CPU can run: %s", Name(asked),
+                 static_cast<int>(asked), names);
 }
 
 const SequencePlan& SequenceOf(const Plan::State& plan, int64_t task, int64_t SequencePlan::* first) {
-  const auto after = std::upper_bound(plan.sequences.begin(), plan.sequences.end(), task, [&](int64_t t, const SequencePlan& s) { return t < s.*first; });
+  const auto after =
+      std::upper_bound(plan.sequences.begin(), plan.sequences.end(), task, [&](int64_t t, const SequencePlan& s) { return t < s.*first; });
   return *(after - 1);  // sequences without tasks share their first with the next one, which upper_bound steps over
 }
 
@@ -205,35 +213,47 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
   Sizes s;
   FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &s));
   const Sizes& p = plan.sizes;
-  const struct { const char* name; int64_t given, planned; } sizes[] = {
-      {"q.shape[0]", s.B, p.B},   {"q.shape[1]", s.Hq, p.Hq}, {"k.shape[1]", s.Hkv, p.Hkv}, {"q.shape[2]", s.Tq, p.Tq},
-      {"k.shape[2]", s.Tk, p.Tk}, {"q.shape[3]", s.dk, p.dk}, {"v.shape[3]", s.dv, p.dv}};
+  const struct {
+    const char* name;
+    int64_t given, planned;
+  } sizes[] = {{"q.shape[0]", s.B, p.B},   {"q.shape[1]", s.Hq, p.Hq}, {"k.shape[1]", s.Hkv, p.Hkv}, {"q.shape[2]", s.Tq, p.Tq},
+               {"k.shape[2]", s.Tk, p.Tk}, {"q.shape[3]", s.dk, p.dk}, {"v.shape[3]", s.dv, p.dv}};
   for (const auto& size : sizes) {
-    if (size.given != size.planned) return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", size.name, size.given, size.planned);
+    if (size.given != size.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", size.name, size.given, size.planned);
   }
-  const struct { const char* name; DType given, planned; } types[] = {{"q.dtype", problem.q.dtype, plan.q_type},
-                                                                      {"k.dtype", problem.k.dtype, plan.k_type},
-                                                                      {"v.dtype", problem.v.dtype, plan.v_type},
-                                                                      {"out.dtype", problem.out.dtype, plan.out_type}};
+  const struct {
+    const char* name;
+    DType given, planned;
+  } types[] = {{"q.dtype", problem.q.dtype, plan.q_type},
+               {"k.dtype", problem.k.dtype, plan.k_type},
+               {"v.dtype", problem.v.dtype, plan.v_type},
+               {"out.dtype", problem.out.dtype, plan.out_type}};
   for (const auto& type : types) {
     if (type.given != type.planned) return Invalid("%s = %s, expected %s (the plan)", type.name, Name(type.given), Name(type.planned));
   }
-  const struct { const char* name; int64_t given, planned; } facts[] = {
-      {"lse.rank", problem.lse.rank, plan.has_lse ? 3 : 0},
-      {"weights.rank", problem.weights.rank, plan.has_weights ? 4 : 0},
-      {"causal", static_cast<int64_t>(problem.score.causal), static_cast<int64_t>(plan.causal)},
-      {"window.left", problem.score.window.left, plan.window.left},
-      {"window.right", problem.score.window.right, plan.window.right}};
+  const struct {
+    const char* name;
+    int64_t given, planned;
+  } facts[] = {{"lse.rank", problem.lse.rank, plan.has_lse ? 3 : 0},
+               {"weights.rank", problem.weights.rank, plan.has_weights ? 4 : 0},
+               {"causal", static_cast<int64_t>(problem.score.causal), static_cast<int64_t>(plan.causal)},
+               {"window.left", problem.score.window.left, plan.window.left},
+               {"window.right", problem.score.window.right, plan.window.right}};
   for (const auto& fact : facts) {
-    if (fact.given != fact.planned) return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
+    if (fact.given != fact.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
   }
   for (int64_t b = 0; b < p.B; ++b) {
     SequenceLengths given;
     FOVEA_RETURN_IF_ERROR(ReadLengths(problem, p, b, &given));
     const SequenceLengths& planned = plan.lengths[static_cast<size_t>(b)];
-    const struct { const char* name; int64_t given, planned; } lengths[] = {{"q_lengths", given.q_length, planned.q_length},
-                                                                            {"kv_lengths", given.kv_length, planned.kv_length},
-                                                                            {"query_offset", given.offset, planned.offset}};
+    const struct {
+      const char* name;
+      int64_t given, planned;
+    } lengths[] = {{"q_lengths", given.q_length, planned.q_length},
+                   {"kv_lengths", given.kv_length, planned.kv_length},
+                   {"query_offset", given.offset, planned.offset}};
     for (const auto& length : lengths) {
       if (length.given != length.planned) {
         return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (the plan)", length.name, b, length.given, length.planned);
@@ -280,27 +300,32 @@ Status Plan::Update(const Problem& problem) noexcept {
   State& state = *state_;
   Sizes sizes;
   FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &sizes));
-  if (sizes.Tq > state.room.Tq) return Invalid("q.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", sizes.Tq, state.room.Tq);
-  if (sizes.Tk > state.room.Tk) return Invalid("k.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", sizes.Tk, state.room.Tk);
+  if (sizes.Tq > state.room.Tq)
+    return Invalid("q.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", sizes.Tq, state.room.Tq);
+  if (sizes.Tk > state.room.Tk)
+    return Invalid("k.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", sizes.Tk, state.room.Tk);
   // All lengths first: after this nothing can fail, so a refused update leaves the plan as it was.
   for (int64_t b = 0; b < sizes.B; ++b) {
     SequenceLengths lengths;
     FOVEA_RETURN_IF_ERROR(ReadLengths(problem, sizes, b, &lengths));
   }
-  const struct { const char* name; int64_t given, planned; } fixed[] = {
-      {"q.shape[0]", sizes.B, state.sizes.B},
-      {"q.shape[1]", sizes.Hq, state.sizes.Hq},
-      {"k.shape[1]", sizes.Hkv, state.sizes.Hkv},
-      {"q.shape[3]", sizes.dk, state.sizes.dk},
-      {"v.shape[3]", sizes.dv, state.sizes.dv},
-      {"q.dtype", static_cast<int64_t>(problem.q.dtype), static_cast<int64_t>(state.q_type)},
-      {"k.dtype", static_cast<int64_t>(problem.k.dtype), static_cast<int64_t>(state.k_type)},
-      {"v.dtype", static_cast<int64_t>(problem.v.dtype), static_cast<int64_t>(state.v_type)},
-      {"out.dtype", static_cast<int64_t>(problem.out.dtype), static_cast<int64_t>(state.out_type)},
-      {"lse.rank", problem.lse.rank, state.has_lse ? 3 : 0},
-      {"weights.rank", problem.weights.rank, state.has_weights ? 4 : 0}};
+  const struct {
+    const char* name;
+    int64_t given, planned;
+  } fixed[] = {{"q.shape[0]", sizes.B, state.sizes.B},
+               {"q.shape[1]", sizes.Hq, state.sizes.Hq},
+               {"k.shape[1]", sizes.Hkv, state.sizes.Hkv},
+               {"q.shape[3]", sizes.dk, state.sizes.dk},
+               {"v.shape[3]", sizes.dv, state.sizes.dv},
+               {"q.dtype", static_cast<int64_t>(problem.q.dtype), static_cast<int64_t>(state.q_type)},
+               {"k.dtype", static_cast<int64_t>(problem.k.dtype), static_cast<int64_t>(state.k_type)},
+               {"v.dtype", static_cast<int64_t>(problem.v.dtype), static_cast<int64_t>(state.v_type)},
+               {"out.dtype", static_cast<int64_t>(problem.out.dtype), static_cast<int64_t>(state.out_type)},
+               {"lse.rank", problem.lse.rank, state.has_lse ? 3 : 0},
+               {"weights.rank", problem.weights.rank, state.has_weights ? 4 : 0}};
   for (const auto& fact : fixed) {
-    if (fact.given != fact.planned) return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
+    if (fact.given != fact.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
   }
   state.sizes.Tq = sizes.Tq;
   state.sizes.Tk = sizes.Tk;
@@ -343,33 +368,40 @@ std::string Plan::ToString() const {
   if (!valid()) return "empty plan\n";
   const State& state = *state_;
   const Sizes& z = state.sizes;
-  Append(text, "attention  B %" PRId64 "  Hq/Hkv %" PRId64 "/%" PRId64 "  Tq×Tk %" PRId64 "×%" PRId64 "  dk/dv %" PRId64 "/%" PRId64 "\n", z.B, z.Hq, z.Hkv,
-         z.Tq, z.Tk, z.dk, z.dv);
-  Append(text, "types      q %s  k %s  v %s  out %s%s%s\n", Name(state.q_type), Name(state.k_type), Name(state.v_type), Name(state.out_type),
-         state.has_lse ? "  lse" : "", state.has_weights ? "  weights" : "");
+  Append(text, "attention  B %" PRId64 "  Hq/Hkv %" PRId64 "/%" PRId64 "  Tq×Tk %" PRId64 "×%" PRId64 "  dk/dv %" PRId64 "/%" PRId64 "\n",
+         z.B, z.Hq, z.Hkv, z.Tq, z.Tk, z.dk, z.dv);
+  Append(text, "types      q %s  k %s  v %s  out %s%s%s\n", Name(state.q_type), Name(state.k_type), Name(state.v_type),
+         Name(state.out_type), state.has_lse ? "  lse" : "", state.has_weights ? "  weights" : "");
   Append(text, "target     %s\n", fovea::Name(state.target));
   constexpr size_t kListed = 8;
   for (size_t x = 0; x < state.sequences.size() && x < kListed; ++x) {
     const SequencePlan& s = state.sequences[x];
     const SequenceLengths& l = state.lengths[static_cast<size_t>(s.sequence)];
-    Append(text, "sequence %" PRId64 "  queries %" PRId64 "  keys %" PRId64 "  offset %" PRId64 "  pairs %.0f\n", s.sequence, l.q_length, l.kv_length, l.offset,
-           s.pairs);
-    Append(text, "           engine %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64 " of %" PRId64 " keys\n",
-           fovea::Name(s.engine), s.geometry.tile_rows, s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits, s.splits > 1 ? s.split_keys : l.kv_length);
+    Append(text, "sequence %" PRId64 "  queries %" PRId64 "  keys %" PRId64 "  offset %" PRId64 "  pairs %.0f\n", s.sequence, l.q_length,
+           l.kv_length, l.offset, s.pairs);
+    Append(text,
+           "           engine %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64 " of %" PRId64
+           " keys\n",
+           fovea::Name(s.engine), s.geometry.tile_rows, s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits,
+           s.splits > 1 ? s.split_keys : l.kv_length);
   }
   if (state.sequences.size() > kListed) Append(text, "           … and %zu more sequences\n", state.sequences.size() - kListed);
   Append(text, "tasks      items %" PRId64 "  merges %" PRId64 "  weights %" PRId64 "\n", state.items, state.merges, state.weight_items);
   const Cost c = cost();
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
-  Append(text, "workspace  workers × %zu + %" PRId64 " bytes of partial states (+ 63 to align)\n", state.worker_bytes, state.partial_floats * 4);
+  Append(text, "workspace  workers × %zu + %" PRId64 " bytes of partial states (+ 63 to align)\n", state.worker_bytes,
+         state.partial_floats * 4);
   return text;
 }
 
 const char* Name(Engine engine) noexcept {
   switch (engine) {
-    case Engine::kAuto: return "auto";
-    case Engine::kTile: return "tile";
-    case Engine::kRow: return "row";
+    case Engine::kAuto:
+      return "auto";
+    case Engine::kTile:
+      return "tile";
+    case Engine::kRow:
+      return "row";
   }
   return "unknown";
 }

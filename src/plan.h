@@ -20,12 +20,12 @@ struct SequencePlan {
   Engine engine = Engine::kAuto;
   const EngineKernels* kernels = nullptr;
   Geometry geometry;
-  int64_t item_rows = 1;      // rows of a row block
-  int64_t row_blocks = 0;     // of a KV head
-  int64_t splits = 1;         // key ranges of row block 0; more than 1 only when all queries are in it
+  int64_t item_rows = 1;   // rows of a row block
+  int64_t row_blocks = 0;  // of a KV head
+  int64_t splits = 1;      // key ranges of row block 0; more than 1 only when all queries are in it
   int64_t split_keys = 0;
   bool costly_rows_last = false;  // causal: later rows see more keys
-  double pairs = 0;           // visible pairs of one query head
+  double pairs = 0;               // visible pairs of one query head
   // Prefix sums over the plan's order.
   int64_t first_item = 0;
   int64_t first_merge = 0;

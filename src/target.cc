@@ -57,13 +57,20 @@ Status ReadEnvironment(Target* target) {
 
 const char* Name(Target target) noexcept {
   switch (target) {
-    case Target::kAuto: return "auto";
-    case Target::kEmu128: return "emu128";
-    case Target::kSse2: return "sse2";
-    case Target::kSse4: return "sse4";
-    case Target::kAvx2: return "avx2";
-    case Target::kAvx512: return "avx512";
-    case Target::kNeon: return "neon";
+    case Target::kAuto:
+      return "auto";
+    case Target::kEmu128:
+      return "emu128";
+    case Target::kSse2:
+      return "sse2";
+    case Target::kSse4:
+      return "sse4";
+    case Target::kAvx2:
+      return "avx2";
+    case Target::kAvx512:
+      return "avx512";
+    case Target::kNeon:
+      return "neon";
   }
   return "unknown";
 }

@@ -20,10 +20,13 @@ bool IsKnown(DType dtype) { return dtype >= DType::kF32 && dtype <= DType::kI64;
 // q, k, v and out hold floats; those narrower than f32 are legal but have no kernels yet.
 Status CheckFloats(const TensorFacts& t) {
   switch (t.dtype) {
-    case DType::kF32: return Status();
+    case DType::kF32:
+      return Status();
     case DType::kF16:
-    case DType::kBF16: return Unsupported("%s.dtype = %s, this build computes f32", t.name, Name(t.dtype));
-    default: return Invalid("%s.dtype = %s, expected f32, f16 or bf16", t.name, Name(t.dtype));
+    case DType::kBF16:
+      return Unsupported("%s.dtype = %s, this build computes f32", t.name, Name(t.dtype));
+    default:
+      return Invalid("%s.dtype = %s, expected f32, f16 or bf16", t.name, Name(t.dtype));
   }
 }
 
@@ -79,7 +82,8 @@ Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t m
 }
 
 Status CheckScore(const Score& score, const Sizes& s) {
-  if (score.scale.has_value() && !std::isfinite(*score.scale)) return Invalid("scale = %g, expected a finite number", static_cast<double>(*score.scale));
+  if (score.scale.has_value() && !std::isfinite(*score.scale))
+    return Invalid("scale = %g, expected a finite number", static_cast<double>(*score.scale));
   if (!(score.softcap >= 0.0f) || !std::isfinite(score.softcap)) {
     return Invalid("softcap = %g, expected a finite number, 0 or greater", static_cast<double>(score.softcap));
   }
@@ -89,7 +93,8 @@ Status CheckScore(const Score& score, const Sizes& s) {
   if (score.window.left < -1) return Invalid("window.left = %" PRId64 ", expected -1 (unlimited) or greater", score.window.left);
   if (score.window.right < -1) return Invalid("window.right = %" PRId64 ", expected -1 (unlimited) or greater", score.window.right);
   if (score.query_offset.has_value() && score.query_offsets.present()) {
-    return Invalid("query_offset = %" PRId64 " and query_offsets (rank %d) are both given, expected one of them", *score.query_offset, score.query_offsets.rank);
+    return Invalid("query_offset = %" PRId64 " and query_offsets (rank %d) are both given, expected one of them", *score.query_offset,
+                   score.query_offsets.rank);
   }
   if (score.query_offsets.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("query_offsets", score.query_offsets), s));
   if (score.q_lengths.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("q_lengths", score.q_lengths), s));
@@ -140,9 +145,10 @@ Status CheckTensor(const TensorFacts& t, int rank) noexcept {
   int64_t below = 0, above = SizeOf(t.dtype), elements = 1;
   for (int a = 0; a < rank; ++a) {
     int64_t reach;
-    if (__builtin_mul_overflow(t.shape[a] - 1, t.stride[a], &reach) || __builtin_add_overflow(reach < 0 ? below : above, reach, reach < 0 ? &below : &above)) {
-      return Invalid("%s.stride[%d] = %" PRId64 " with %s.shape[%d] = %" PRId64 " overflows, expected a tensor of less than 2^63 bytes", t.name, a, t.stride[a],
-                     t.name, a, t.shape[a]);
+    if (__builtin_mul_overflow(t.shape[a] - 1, t.stride[a], &reach) ||
+        __builtin_add_overflow(reach < 0 ? below : above, reach, reach < 0 ? &below : &above)) {
+      return Invalid("%s.stride[%d] = %" PRId64 " with %s.shape[%d] = %" PRId64 " overflows, expected a tensor of less than 2^63 bytes",
+                     t.name, a, t.stride[a], t.name, a, t.shape[a]);
     }
     if (__builtin_mul_overflow(elements, t.shape[a], &elements)) {
       return Invalid("%s.shape[%d] = %" PRId64 ", expected fewer than 2^63 elements in all", t.name, a, t.shape[a]);
@@ -156,7 +162,9 @@ Status CheckNotNull(const TensorFacts& t) noexcept {
   for (int a = 0; a < t.rank; ++a) {
     if (t.shape[a] == 0) return Status();
   }
-  return t.rank == 0 ? Status() : Invalid("%s.data = null, expected the address of its elements (%s.shape[0] = %" PRId64 ")", t.name, t.name, t.shape[0]);
+  return t.rank == 0
+             ? Status()
+             : Invalid("%s.data = null, expected the address of its elements (%s.shape[0] = %" PRId64 ")", t.name, t.name, t.shape[0]);
 }
 
 Status CheckType(const TensorFacts& t, DType expected) noexcept {
@@ -184,7 +192,8 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
     if (s.Hq < 1) return Invalid("q.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[2] = %" PRId64 " queries)", s.Hq, s.Tq);
     if (s.Hkv < 1) return Invalid("k.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[1] = %" PRId64 ")", s.Hkv, s.Hq);
   }
-  if (s.Hkv > 0 && s.Hq % s.Hkv != 0) return Invalid("q.shape[1] = %" PRId64 ", expected a multiple of %" PRId64 " (k.shape[1])", s.Hq, s.Hkv);
+  if (s.Hkv > 0 && s.Hq % s.Hkv != 0)
+    return Invalid("q.shape[1] = %" PRId64 ", expected a multiple of %" PRId64 " (k.shape[1])", s.Hq, s.Hkv);
   const int64_t out_shape[4] = {s.B, s.Hq, s.Tq, s.dv};
   static constexpr const char* kOutSource[4] = {"q.shape[0]", "q.shape[1]", "q.shape[2]", "v.shape[3]"};
   for (int a = 0; a < 4; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(out, a, out_shape[a], kOutSource[a]));
@@ -228,9 +237,9 @@ Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, Sequen
 
 Status CheckData(const Problem& problem) noexcept {
   const Score& s = problem.score;
-  for (const TensorFacts& t : {Facts("q", problem.q), Facts("k", problem.k), Facts("v", problem.v), Facts("out", problem.out), Facts("lse", problem.lse),
-                               Facts("weights", problem.weights), Facts("bias", s.bias), Facts("mask", s.mask), Facts("alibi_slopes", s.alibi_slopes),
-                               Facts("sinks", s.sinks)}) {
+  for (const TensorFacts& t : {Facts("q", problem.q), Facts("k", problem.k), Facts("v", problem.v), Facts("out", problem.out),
+                               Facts("lse", problem.lse), Facts("weights", problem.weights), Facts("bias", s.bias), Facts("mask", s.mask),
+                               Facts("alibi_slopes", s.alibi_slopes), Facts("sinks", s.sinks)}) {
     FOVEA_RETURN_IF_ERROR(CheckNotNull(t));
   }
   return Status();

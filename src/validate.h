@@ -49,11 +49,11 @@ Status CheckShape(const TensorFacts& t, int axis, int64_t expected, const char* 
 }  // namespace fovea
 
 // Returns the status of `expression` from the calling function unless it is ok.
-#define FOVEA_RETURN_IF_ERROR(expression)                \
-  do {                                                   \
+#define FOVEA_RETURN_IF_ERROR(expression)               \
+  do {                                                  \
     if (Status status_ = (expression); !status_.ok()) { \
-      return status_;                                    \
-    }                                                    \
+      return status_;                                   \
+    }                                                   \
   } while (false)
 
 #endif  // FOVEA_SRC_VALIDATE_H_

@@ -10,6 +10,7 @@ set(FOVEA_TEST_SUPPORT_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/support/manifest.cc
   ${CMAKE_CURRENT_LIST_DIR}/support/safetensors.cc)
 set(FOVEA_CONFORMANCE_TEST_SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/compare_test.cc
   ${CMAKE_CURRENT_LIST_DIR}/conformance_test.cc
   ${CMAKE_CURRENT_LIST_DIR}/real_test.cc
   ${CMAKE_CURRENT_LIST_DIR}/reference_conformance_test.cc

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "fovea/executor.h"
+#include "fovea/export.h"
 #include "fovea/score.h"
 #include "fovea/status.h"
 #include "fovea/target.h"
@@ -37,7 +38,7 @@ enum class Engine : int32_t {
 };
 
 // "auto", "tile", "row"; "unknown" for values outside the enumeration.
-const char* Name(Engine engine) noexcept;
+FOVEA_EXPORT const char* Name(Engine engine) noexcept;
 
 struct PlanOptions {
   Target target = Target::kAuto;
@@ -62,7 +63,7 @@ struct Cost {
 // How a problem will be computed. Immutable between Create and Update, so one plan may be run by several threads at the same time (each run
 // with its own workspace). A plan holds no pointer into the caller's tensors: it binds shapes, types, lengths and offsets, and Run refuses a
 // problem that differs in them; strides and data may change from run to run, so one plan serves all layers of a step.
-class Plan {
+class FOVEA_EXPORT Plan {
  public:
   Plan() noexcept;
   ~Plan();
@@ -101,11 +102,11 @@ struct Workspace {
 };
 
 // Runs `plan` on the tensors of `problem`. Never allocates by itself (an executor might). Thread-safe for distinct outputs and workspaces.
-Status Run(const Plan& plan, const Problem& problem, Workspace workspace, Executor& executor = SerialExecutor()) noexcept;
+FOVEA_EXPORT Status Run(const Plan& plan, const Problem& problem, Workspace workspace, Executor& executor = SerialExecutor()) noexcept;
 
 // Plan, workspace and run in one call, on `executor`.
-Status Attention(const Problem& problem, Executor& executor = SerialExecutor()) noexcept;
-Status Attention(const Problem& problem, const PlanOptions& options, Executor& executor) noexcept;
+FOVEA_EXPORT Status Attention(const Problem& problem, Executor& executor = SerialExecutor()) noexcept;
+FOVEA_EXPORT Status Attention(const Problem& problem, const PlanOptions& options, Executor& executor) noexcept;
 
 // The host-driven path: a checked call as phases of independent tasks. The host runs every task of a phase, on any threads and in any order,
 // waits for all of them (a barrier), and goes on to the next phase:
@@ -113,7 +114,7 @@ Status Attention(const Problem& problem, const PlanOptions& options, Executor& e
 //   Status s = Bind(plan, problem, workspace, workers, &call);
 //   for (int phase = 0; phase < call.Phases(); ++phase) { /* each i < call.Tasks(phase): call.RunTask(phase, i, worker) */ /* barrier */ }
 // A BoundCall owns nothing: plan, tensors and workspace must outlive it. Trivially copyable; no heap.
-class BoundCall {
+class FOVEA_EXPORT BoundCall {
  public:
   int Phases() const noexcept;
   int64_t Tasks(int phase) const noexcept;
@@ -128,7 +129,7 @@ class BoundCall {
 };
 
 // Checks `problem` against `plan`, as Run does, and fills *call. No allocation; on an error *call is unchanged.
-Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept;
+FOVEA_EXPORT Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept;
 
 }  // namespace fovea
 

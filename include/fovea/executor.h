@@ -4,10 +4,12 @@
 
 #include <cstdint>
 
+#include "fovea/export.h"
+
 namespace fovea {
 
 // Runs independent tasks. An implementation may use any threads in any order; results do not depend on it, bit for bit.
-class Executor {
+class FOVEA_EXPORT Executor {
  public:
   // One task: `index` in [0, tasks), `worker` in [0, Workers()). Never throws.
   using Task = void (*)(void* context, int64_t index, int worker);
@@ -23,7 +25,7 @@ class Executor {
 };
 
 // The calling thread, one task after the other. Stateless and thread-safe; lives for the whole process.
-Executor& SerialExecutor() noexcept;
+FOVEA_EXPORT Executor& SerialExecutor() noexcept;
 
 }  // namespace fovea
 

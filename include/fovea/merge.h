@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "fovea/export.h"
 #include "fovea/status.h"
 #include "fovea/tensor.h"
 
@@ -22,7 +23,7 @@ struct PartialState {
 // out is f32 [B, Hq, Tq, dv], lse f32 [B, Hq, Tq] and optional (rank 0); any strides. Parts merge in ascending order, so the result is
 // repeatable. out may be the very memory of one part's out, and lse of its lse; otherwise outputs overlap no input. Errors: no parts, shapes or
 // types that differ, null data of a non-empty shape, strides that overflow. No allocation; thread-safe for distinct outputs.
-Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& out, const MutableTensorView& lse) noexcept;
+FOVEA_EXPORT Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& out, const MutableTensorView& lse) noexcept;
 
 }  // namespace fovea
 

@@ -2,6 +2,8 @@
 #ifndef FOVEA_STATUS_H_
 #define FOVEA_STATUS_H_
 
+#include "fovea/export.h"
+
 namespace fovea {
 
 enum class StatusCode : int {
@@ -14,7 +16,7 @@ enum class StatusCode : int {
 // A code and a message in place: no heap, trivially copyable, so that a status can be returned where nothing may allocate.
 //
 // Every call that returns a Status checks everything before it writes any output; on an error all outputs are untouched.
-class [[nodiscard]] Status {
+class [[nodiscard]] FOVEA_EXPORT Status {
  public:
   static constexpr int kMaxMessage = 240;  // bytes, the terminating zero included; longer messages are cut
 

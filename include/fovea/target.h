@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fovea/export.h"
 #include "fovea/status.h"
 
 namespace fovea {
@@ -29,18 +30,18 @@ struct TargetList {
 };
 
 // "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon"; "unknown" for values outside the enumeration.
-const char* Name(Target target) noexcept;
+FOVEA_EXPORT const char* Name(Target target) noexcept;
 
 // The target of that name; an error that lists the valid names otherwise. `target` is written only on success.
-Status ParseTarget(const char* name, Target* target) noexcept;
+FOVEA_EXPORT Status ParseTarget(const char* name, Target* target) noexcept;
 
 // Best first; thread-safe.
-TargetList CompiledTargets() noexcept;
-TargetList UsableTargets() noexcept;
+FOVEA_EXPORT TargetList CompiledTargets() noexcept;
+FOVEA_EXPORT TargetList UsableTargets() noexcept;
 
 // What Target::kAuto means in this process: FOVEA_TARGET if set (read once, at the first use), else the best usable one. An error, the
 // same from every plan, when FOVEA_TARGET names no target, or one that was not compiled or that this CPU cannot run. Thread-safe.
-Status ActiveTarget(Target* target) noexcept;
+FOVEA_EXPORT Status ActiveTarget(Target* target) noexcept;
 
 }  // namespace fovea
 

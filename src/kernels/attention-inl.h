@@ -59,8 +59,8 @@ HWY_INLINE bool RemovedBy(const TensorView& bias_or_mask, int64_t b, int64_t h, 
 
 // Adds p·v for the non-finite elements of V that TakeValues left out, in the rows that do see them.
 template <class Engine>
-HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, const Tile& tile, const Block& block, const Span& span, const Values& values,
-                              const Scratch& w) {
+inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, const Tile& tile, const Block& block, const Span& span,
+                                     const Values& values, const Scratch& w) {
   using Lanes = typename Engine::Lanes;
   const Geometry& g = call.geometry;
   const TensorView& v = call.problem->v;
@@ -68,7 +68,8 @@ HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, const Ti
   for (int64_t j = span.first; j < span.end; ++j) {
     if ((values.poisoned[j / 64] >> (j % 64) & 1) == 0) continue;
     const int64_t key = block.first + j;
-    LoadRow(v.dtype, static_cast<const char*>(v.data) + item.sequence * v.stride[0] + item.kv_head * v.stride[1] + key * v.stride[2], v.stride[3], g.dv, w.v_row);
+    LoadRow(v.dtype, static_cast<const char*>(v.data) + item.sequence * v.stride[0] + item.kv_head * v.stride[1] + key * v.stride[2],
+            v.stride[3], g.dv, w.v_row);
     ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
       if (key < tile.visible[r].first || key >= tile.visible[r].end) return;
       if (RemovedBy(score.mask, item.sequence, h, i, key) || RemovedBy(score.bias, item.sequence, h, i, key)) return;
@@ -82,7 +83,8 @@ HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, const Ti
 
 // Every block of keys that some tile sees, as scores: visit(tile, block, span, values) finds S of the tile in scratch.
 template <class Engine, class Visit>
-HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Tile* tiles, int count, bool with_values, Scratch& w, const Visit& visit) {
+HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Tile* tiles, int count, bool with_values, Scratch& w,
+                                   const Visit& visit) {
   using Lanes = typename Engine::Lanes;
   const Geometry& g = call.geometry;
   const bool removes_pairs = RemovesPairs(call.problem->score);
@@ -127,7 +129,8 @@ HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, const Tile& tile, c
   out.stride = view.stride[3];
   out.contiguous = view.stride[3] == sizeof(float);
   ForEachRow(tile, item, group, [&](int r, int64_t h, int64_t i) {
-    out.row[r] = static_cast<char*>(view.data) + item.sequence * view.stride[0] + h * view.stride[1] + i * view.stride[2] + first * view.stride[3];
+    out.row[r] =
+        static_cast<char*>(view.data) + item.sequence * view.stride[0] + h * view.stride[1] + i * view.stride[2] + first * view.stride[3];
     out.contiguous = out.contiguous && reinterpret_cast<uintptr_t>(out.row[r]) % alignof(float) == 0;
   });
   return out;
@@ -166,8 +169,9 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
   }
   Lanes::ToRows(tile.o, g.dv, g.dv, inverse, OutputRows(call.problem->out, tile, item, g.group, 0));
   if (!call.problem->lse.present()) return;
-  ForEachRow(tile, item, g.group,
-             [&](int r, int64_t h, int64_t i) { StoreLse(call.problem->lse, item.sequence, h, i, LogSumExp(tile.state.m[r], tile.state.l[r])); });
+  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
+    StoreLse(call.problem->lse, item.sequence, h, i, LogSumExp(tile.state.m[r], tile.state.l[r]));
+  });
 }
 
 // Packs the item's tiles; returns how many.
@@ -193,11 +197,12 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
   Scratch w = CarveScratch<Engine>(call.geometry, scratch);
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(call, item, w, true, tiles);
-  ForEachScoredBlock<Engine>(call, item, tiles, count, true, w, [&](const Tile& tile, const Block& block, const Span& span, const Values& v) HWY_ATTR {
-    SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
-    Engine::Accumulate(tile, v.rows, span, call.geometry, w.s);
-    if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v, w);
-  });
+  ForEachScoredBlock<Engine>(call, item, tiles, count, true, w,
+                             [&](const Tile& tile, const Block& block, const Span& span, const Values& v) HWY_ATTR {
+                               SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
+                               Engine::Accumulate(tile, v.rows, span, call.geometry, w.s);
+                               if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v, w);
+                             });
   for (int t = 0; t < count; ++t) Finish<Engine>(call, item, tiles[t], w);
 }
 
@@ -219,18 +224,19 @@ void EmitWeights(const KernelCall& call, const Item& item, char* scratch) {
       }
     }
   }
-  ForEachScoredBlock<Engine>(call, item, tiles, count, false, w, [&](const Tile& tile, const Block&, const Span& span, const Values&) HWY_ATTR {
-    SoftmaxOf<Engine>(tile, span, g, w.s);
-  });
-  ForEachScoredBlock<Engine>(call, item, tiles, count, false, w, [&](const Tile& tile, const Block& block, const Span& span, const Values&) HWY_ATTR {
-    ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
-      return ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
-    });
-    float* inverse = w.row_values;
-    InverseDenominators(tile, g.tile_lanes, inverse);
-    Lanes::ToRows(w.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first, g.block_keys, inverse,
-                  OutputRows(weights, tile, item, g.group, block.first + span.first));
-  });
+  ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
+                             [&](const Tile& tile, const Block&, const Span& span, const Values&)
+                                 HWY_ATTR { SoftmaxOf<Engine>(tile, span, g, w.s); });
+  ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
+                             [&](const Tile& tile, const Block& block, const Span& span, const Values&) HWY_ATTR {
+                               ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
+                                 return ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
+                               });
+                               float* inverse = w.row_values;
+                               InverseDenominators(tile, g.tile_lanes, inverse);
+                               Lanes::ToRows(w.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first, g.block_keys, inverse,
+                                             OutputRows(weights, tile, item, g.group, block.first + span.first));
+                             });
 }
 
 // Merges the partial states of a row block in key order (the law of fovea/merge.h, with m and l kept apart).
@@ -261,7 +267,8 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
     const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
     for (int64_t c = 0; c < g.dv; ++c) sum[c] *= inverse;
     const MutableTensorView& out = problem.out;
-    StoreRow(sum, g.dv, static_cast<char*>(out.data) + item.sequence * out.stride[0] + h * out.stride[1] + i * out.stride[2], out.stride[3]);
+    StoreRow(sum, g.dv, static_cast<char*>(out.data) + item.sequence * out.stride[0] + h * out.stride[1] + i * out.stride[2],
+             out.stride[3]);
     if (problem.lse.present()) StoreLse(problem.lse, item.sequence, h, i, LogSumExp(m, l));
   }
 }

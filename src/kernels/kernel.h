@@ -30,10 +30,10 @@ struct Item {
   int64_t sequence = 0;
   int64_t kv_head = 0;
   int64_t first_row = 0;
-  int64_t rows = 0;           // ≤ tiles · tile_rows
-  KeyRange keys;              // first is a multiple of block_keys
-  float* partial = nullptr;   // null: the item writes out and lse; else a split's state: out[rows][dv], m[rows], l[rows]
-  bool takes_sink = true;     // one item of a split row block counts the sink
+  int64_t rows = 0;          // ≤ tiles · tile_rows
+  KeyRange keys;             // first is a multiple of block_keys
+  float* partial = nullptr;  // null: the item writes out and lse; else a split's state: out[rows][dv], m[rows], l[rows]
+  bool takes_sink = true;    // one item of a split row block counts the sink
 };
 
 // A split's state in the workspace, as floats.
@@ -59,8 +59,8 @@ struct MergeItem {
 
 // An engine compiled for a target.
 struct EngineKernels {
-  int32_t lanes = 0;           // floats of a vector
-  int32_t max_tile_rows = 0;   // rows that a tile of the micro-kernels can hold
+  int32_t lanes = 0;          // floats of a vector
+  int32_t max_tile_rows = 0;  // rows that a tile of the micro-kernels can hold
   size_t (*scratch_bytes)(const Geometry&) = nullptr;
   // out and lse of an item, or its partial state.
   void (*attend)(const KernelCall&, const Item&, char* scratch) = nullptr;

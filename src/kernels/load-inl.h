@@ -32,7 +32,7 @@ HWY_INLINE T ReadAs(const char* p) {
 }
 
 // n elements, `stride` bytes apart, as f32. Booleans become 0 (true) or −inf (false): a mask is a bias that removes.
-HWY_NOINLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* HWY_RESTRICT to) {
+inline HWY_NOINLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* HWY_RESTRICT to) {
   switch (dtype) {
     case DType::kF32:
       if (stride == sizeof(float)) {
@@ -119,7 +119,8 @@ HWY_INLINE void TransposeIn(const float* const* rows, int64_t columns, float* HW
     const float* const* from = n < 4 ? tail_rows : rows;
     const int64_t at = n < 4 ? 0 : column;
     for (int v = 0; v < kVectors; ++v, from += kLanes) {
-      VF a = LoadBlocks(df, from + 0, at), b = LoadBlocks(df, from + 1, at), c = LoadBlocks(df, from + 2, at), d = LoadBlocks(df, from + 3, at);
+      VF a = LoadBlocks(df, from + 0, at), b = LoadBlocks(df, from + 1, at), c = LoadBlocks(df, from + 2, at),
+         d = LoadBlocks(df, from + 3, at);
       TransposeBlocks(a, b, c, d);
       hn::Store(a, df, to + v * kLanes);
       if (n > 1) hn::Store(b, df, to + kRows + v * kLanes);

@@ -27,7 +27,8 @@ HWY_INLINE Span Clamp(const Tile& tile, const Block& block) {
 
 // S = −inf outside each row's interval. `row_values` holds 2 · tile_lanes floats.
 template <class Lanes>
-HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span& span, int64_t block_keys, float* row_values, int64_t lanes, float* s) {
+HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span& span, int64_t block_keys, float* row_values, int64_t lanes,
+                               float* s) {
   float* first = row_values;
   float* end = row_values + lanes;
   for (int r = 0; r < lanes; ++r) {
@@ -61,7 +62,7 @@ HWY_INLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
 }
 
 // Copies n rows to `to` (which may be the rows themselves) with non-finite elements zeroed, and notes the rows that had any.
-HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
+inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
   for (int64_t j = 0; j < n; ++j) {
     if (j % 64 == 0) poisoned[j / 64] = 0;
     for (int64_t c = 0; c < d; ++c) {

@@ -44,7 +44,7 @@ HWY_INLINE V ExpNonPositive(D d, V x) {
 
 // tanh(x): absolute error ≤ 2⁻²² (Highway's, 4 ulp); NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Tanh(D d, V x) {
+HWY_INLINE V TanhOrNaN(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, x));
 }
 

@@ -36,8 +36,8 @@ HWY_INLINE void PerHead(const TensorView& per_head, const Tile& tile, const Item
 
 // The rows of a bias or mask that belong to the span's keys, as a tile of f32 in `to`; `stage` holds tile_lanes · kStageColumns floats.
 template <class Lanes>
-HWY_NOINLINE void TakeBias(const Broadcast& from, const Tile& tile, const Item& item, const Geometry& g, const Block& block, const Span& span,
-                           float* HWY_RESTRICT stage, float* HWY_RESTRICT to) {
+inline HWY_NOINLINE void TakeBias(const Broadcast& from, const Tile& tile, const Item& item, const Geometry& g, const Block& block,
+                                  const Span& span, float* HWY_RESTRICT stage, float* HWY_RESTRICT to) {
   const char* row_data[kMaxTileLanes];
   const float* rows[kMaxTileLanes];
   ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
@@ -84,7 +84,8 @@ HWY_INLINE void Modify(const KernelCall& call, const Item& item, const Tile& til
   }
   if (score.softcap > 0) {
     const VF cap = hn::Set(df, score.softcap);
-    ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t, int64_t) HWY_ATTR { return hn::Mul(cap, Tanh(df, hn::Div(s, cap))); });
+    ForEachScore<Lanes>(w.s, tile, span, g.block_keys,
+                        [&](VF s, int64_t, int64_t) HWY_ATTR { return hn::Mul(cap, TanhOrNaN(df, hn::Div(s, cap))); });
   }
   if (score.alibi_slopes.present()) {
     float* slope = w.row_values;

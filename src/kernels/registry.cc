@@ -13,13 +13,20 @@ const EngineKernels* FindKernels(Target target, Engine engine) noexcept {
 
 int64_t HighwayTarget(Target target) noexcept {
   switch (target) {
-    case Target::kAvx512: return HWY_AVX3;
-    case Target::kAvx2: return HWY_AVX2;
-    case Target::kSse4: return HWY_SSE4;
-    case Target::kSse2: return HWY_SSE2;
-    case Target::kNeon: return HWY_NEON_WITHOUT_AES;
-    case Target::kEmu128: return HWY_EMU128;
-    case Target::kAuto: break;
+    case Target::kAvx512:
+      return HWY_AVX3;
+    case Target::kAvx2:
+      return HWY_AVX2;
+    case Target::kSse4:
+      return HWY_SSE4;
+    case Target::kSse2:
+      return HWY_SSE2;
+    case Target::kNeon:
+      return HWY_NEON_WITHOUT_AES;
+    case Target::kEmu128:
+      return HWY_EMU128;
+    case Target::kAuto:
+      break;
   }
   return 0;
 }

@@ -26,22 +26,24 @@ const EngineKernels* RowF32KernelsFor(Target target) noexcept;
 }  // namespace fovea
 
 // Defines NAME##For(target) from the functions NAME in the namespaces of all compiled targets. For use in namespace fovea under HWY_ONCE.
-#define FOVEA_DEFINE_KERNELS(NAME)                                     \
-  const EngineKernels* NAME##For(Target target) noexcept {             \
-    switch (target) {                                                  \
-      FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_KERNELS_CASE, NAME)         \
-      default: return nullptr;                                         \
-    }                                                                  \
+#define FOVEA_DEFINE_KERNELS(NAME)                             \
+  const EngineKernels* NAME##For(Target target) noexcept {     \
+    switch (target) {                                          \
+      FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_KERNELS_CASE, NAME) \
+      default:                                                 \
+        return nullptr;                                        \
+    }                                                          \
   }
-#define FOVEA_KERNELS_CASE(TARGET, NAMESPACE, NAME)                 \
-  case Target::TARGET: {                                            \
-    static const EngineKernels kernels = NAMESPACE::NAME();         \
-    return &kernels;                                                \
+#define FOVEA_KERNELS_CASE(TARGET, NAMESPACE, NAME)         \
+  case Target::TARGET: {                                    \
+    static const EngineKernels kernels = NAMESPACE::NAME(); \
+    return &kernels;                                        \
   }
 
 // VISIT(Target enumerator, Highway's namespace, argument) for every target that this unit was compiled for.
 #define FOVEA_FOR_EACH_COMPILED_TARGET(VISIT, X) \
-  FOVEA_VISIT_AVX512(VISIT, X) FOVEA_VISIT_AVX2(VISIT, X) FOVEA_VISIT_SSE4(VISIT, X) FOVEA_VISIT_SSE2(VISIT, X) FOVEA_VISIT_NEON(VISIT, X) FOVEA_VISIT_EMU128(VISIT, X)
+  FOVEA_VISIT_AVX512(VISIT, X)                   \
+  FOVEA_VISIT_AVX2(VISIT, X) FOVEA_VISIT_SSE4(VISIT, X) FOVEA_VISIT_SSE2(VISIT, X) FOVEA_VISIT_NEON(VISIT, X) FOVEA_VISIT_EMU128(VISIT, X)
 #if HWY_TARGETS & HWY_AVX3
 #define FOVEA_VISIT_AVX512(VISIT, X) VISIT(kAvx512, N_AVX3, X)
 #else

@@ -41,8 +41,8 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
 
 // s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with zeros to whole vectors.
 template <int kKeys, int kRows>
-HWY_INLINE void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk, float* HWY_RESTRICT s,
-                            int64_t s_stride) {
+HWY_INLINE void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
+                            float* HWY_RESTRICT s, int64_t s_stride) {
   const DF df;
   VF sum[4][kRows];
   for (int j = 0; j < 4; ++j) {
@@ -69,8 +69,8 @@ HWY_INLINE void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
 template <int kRows, int kChannels, bool kWhole>
-HWY_INLINE void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride, int64_t keys,
-                                const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
+HWY_INLINE void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride,
+                                int64_t keys, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
   const DF df;
   VF sum[kRows][kChannels];
   for (int r = 0; r < kRows; ++r) {
@@ -81,7 +81,8 @@ HWY_INLINE void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_stri
     VF pv[kRows];
     for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
     for (int c = 0; c < kChannels; ++c) {
-      const VF x = kWhole || c + 1 < kChannels ? hn::LoadU(df, values + c * kLanes) : hn::LoadN(df, values + c * kLanes, static_cast<size_t>(last));
+      const VF x =
+          kWhole || c + 1 < kChannels ? hn::LoadU(df, values + c * kLanes) : hn::LoadN(df, values + c * kLanes, static_cast<size_t>(last));
       for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
     }
   }
@@ -109,10 +110,14 @@ struct RowEngine {
     int rows = tile.count;
     for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys)) ScoresOfRows<4>(q, k, span, g, s);
     switch (rows) {
-      case 3: return ScoresOfRows<3>(q, k, span, g, s);
-      case 2: return ScoresOfRows<2>(q, k, span, g, s);
-      case 1: return ScoresOfRows<1>(q, k, span, g, s);
-      default: return;
+      case 3:
+        return ScoresOfRows<3>(q, k, span, g, s);
+      case 2:
+        return ScoresOfRows<2>(q, k, span, g, s);
+      case 1:
+        return ScoresOfRows<1>(q, k, span, g, s);
+      default:
+        return;
     }
   }
 
@@ -127,7 +132,8 @@ struct RowEngine {
       RowAccumulateOf<kRows, kRowChannels, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
     }
     if (c + 2 * kLanes <= g.dv) {
-      for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes) RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
+      for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes)
+        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
     }
     for (; c < g.dv; c += kLanes) {
       const int64_t last = std::min<int64_t>(g.dv - c, kLanes);
@@ -140,13 +146,15 @@ struct RowEngine {
     for (; r + 2 <= tile.count; r += 2) {
       AccumulateRows<2>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
     }
-    if (r < tile.count) AccumulateRows<1>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+    if (r < tile.count)
+      AccumulateRows<1>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
   }
 
   // Scores past the span, up to a whole vector, are no keys.
   static HWY_INLINE void Seal(const Tile& tile, const Span& span, int64_t block_keys, float* s) {
     for (int r = 0; r < tile.count; ++r) {
-      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key) s[Lanes::Index(r, key, block_keys)] = -hwy::HighestValue<float>() * 2.0f;
+      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key)
+        s[Lanes::Index(r, key, block_keys)] = -hwy::HighestValue<float>() * 2.0f;
     }
   }
 };

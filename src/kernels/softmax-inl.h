@@ -81,9 +81,15 @@ HWY_INLINE void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int6
       const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, q), base));
       hn::Store(p0, df, q);
       switch ((key - first) / kStep % 4) {
-        case 0: sum0 = hn::Add(sum0, p0); break;
-        case 1: sum1 = hn::Add(sum1, p0); break;
-        default: sum2 = hn::Add(sum2, p0); break;
+        case 0:
+          sum0 = hn::Add(sum0, p0);
+          break;
+        case 1:
+          sum1 = hn::Add(sum1, p0);
+          break;
+        default:
+          sum2 = hn::Add(sum2, p0);
+          break;
       }
     }
     const VF sum = Lanes::FoldSum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));

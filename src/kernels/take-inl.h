@@ -23,7 +23,8 @@ HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stri
 
 // Rows of K or V of a block. Rows that are a multiple of `aliasing` bytes apart would compete for one set of the L1 cache: copied (0 = never).
 HWY_INLINE Rows TakeRows(const TensorView& view, const Item& item, const Block& block, int64_t aliasing, float* copy) {
-  const char* first = static_cast<const char*>(view.data) + item.sequence * view.stride[0] + item.kv_head * view.stride[1] + block.first * view.stride[2];
+  const char* first =
+      static_cast<const char*>(view.data) + item.sequence * view.stride[0] + item.kv_head * view.stride[1] + block.first * view.stride[2];
   const int64_t row_stride = view.stride[2];
   const bool aliased = aliasing != 0 && row_stride != 0 && row_stride % aliasing == 0;
   if (IsPlainF32(view.dtype, view.stride[3], row_stride, first) && !aliased) {
@@ -37,7 +38,7 @@ HWY_INLINE Rows TakeRows(const TensorView& view, const Item& item, const Block& 
 
 // A row whose scale·q leaves the comfortable range of f32, though its scores may not: q·scale·2^−x is packed, and scores are multiplied by 2^x later.
 template <class Lanes>
-HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, float scale, int r, Tile& tile, float* stage) {
+inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, float scale, int r, Tile& tile, float* stage) {
   const int64_t dk = view.shape[3];
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
@@ -54,7 +55,8 @@ HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, float sc
     const int64_t n = std::min(dk - c, kStageColumns);
     LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
     for (int64_t x = 0; x < n; ++x) {
-      tile.q[Lanes::Index(r, c + x, dk)] = static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * static_cast<double>(scale), -exponent));
+      tile.q[Lanes::Index(r, c + x, dk)] =
+          static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * static_cast<double>(scale), -exponent));
     }
   }
   tile.exponent[0][r] = static_cast<float>(std::ldexp(1.0, exponent / 2));
@@ -104,7 +106,8 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
   }
   std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
   for (int r = 0; r < tile.count; ++r) {
-    if (!(max_abs[r] < 0x1p64f && max_abs[r] >= 0x1p-60f) && call.scale != 0.0f) PackExtremeRow<Lanes>(row_data[r], view, call.scale, r, tile, w.stage);
+    if (!(max_abs[r] < 0x1p64f && max_abs[r] >= 0x1p-60f) && call.scale != 0.0f)
+      PackExtremeRow<Lanes>(row_data[r], view, call.scale, r, tile, w.stage);
   }
 }
 

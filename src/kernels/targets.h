@@ -7,9 +7,9 @@
 #define FOVEA_SRC_KERNELS_TARGETS_H_
 
 #ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS                                                                                                        \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_NEON | HWY_NEON_BF16 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | \
-   HWY_SVE2_128 | HWY_SCALAR)
+#define HWY_DISABLED_TARGETS                                                                                                             \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR | HWY_NEON | HWY_NEON_BF16 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | \
+   HWY_SCALAR)
 #endif
 
 #endif  // FOVEA_SRC_KERNELS_TARGETS_H_

@@ -46,11 +46,11 @@ struct Tile {
   float* q;           // the engine's packing of scale·Q·2^−exponent
   float* o;           // Lanes::TileFloats(rows, dv)
   RowState state;
-  KeyRange* visible;     // [count] keys that each row sees by position
-  float* exponent[2];    // per row: the product of both is 2^exponent, which scores must be multiplied by
-  bool has_exponents;    // some exponent is not 0
-  KeyRange any;          // every key that some row sees lies in here
-  KeyRange all;          // every row sees these
+  KeyRange* visible;   // [count] keys that each row sees by position
+  float* exponent[2];  // per row: the product of both is 2^exponent, which scores must be multiplied by
+  bool has_exponents;  // some exponent is not 0
+  KeyRange any;        // every key that some row sees lies in here
+  KeyRange all;        // every row sees these
 };
 
 // A worker's scratch, carved from one piece of memory.

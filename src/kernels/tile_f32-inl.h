@@ -27,7 +27,6 @@ HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const fl
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kKeys][kVectors];
-  HWY_UNROLL()
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::Zero(df);
   }
@@ -47,8 +46,8 @@ HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const fl
 
 // o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels; j in ascending order.
 template <int kChannels, int kVectors>
-HWY_INLINE void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t keys, const float* HWY_RESTRICT alpha,
-                             float* HWY_RESTRICT o) {
+HWY_INLINE void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t keys,
+                             const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kChannels][kVectors];
@@ -107,7 +106,8 @@ struct TileEngine {
     for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars, o += kTileScalars * Lanes::kRows) {
       AccumulateOf<kTileScalars, kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
     }
-    WithRemainder<kTileScalars>(n, [&](auto channels) HWY_ATTR { AccumulateOf<channels(), kVectors>(from, v.stride, p, keys, tile.state.alpha, o); });
+    WithRemainder<kTileScalars>(
+        n, [&](auto channels) HWY_ATTR { AccumulateOf<channels(), kVectors>(from, v.stride, p, keys, tile.state.alpha, o); });
   }
 
   static HWY_INLINE void Seal(const Tile&, const Span&, int64_t /*block_keys*/, float* /*s*/) {}

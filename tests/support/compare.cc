@@ -11,12 +11,12 @@ namespace fovea::test {
 namespace {
 
 // How far `got` is from `want` as a multiple of what is allowed; above 1 is a failure.
-double Excess(double got, double want, double allowed) {
-  if (std::isinf(allowed)) return 0;
+double Excess(double got, double want, double atol, double rtol) {
+  if (std::isinf(atol)) return 0;
   const double rounded = static_cast<float>(got);
   if ((std::isnan(rounded) && std::isnan(want)) || rounded == want) return 0;
   if (!std::isfinite(rounded) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  return std::abs(got - want) / allowed;
+  return std::abs(got - want) / (atol + rtol * std::abs(want));
 }
 
 std::string Index(size_t n, const std::vector<int64_t>& shape) {
@@ -41,7 +41,7 @@ std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape, view.
   size_t worst = 0, failures = 0;
   double largest = 0;
   for (size_t n = 0; n < want.size(); ++n) {
-    const double excess = Excess(got[n], want[n], atol[n] + rtol * std::abs(want[n]));
+    const double excess = Excess(got[n], want[n], atol[n], rtol);
     if (excess > 1) ++failures;
     if (excess > largest) {
       largest = excess;

@@ -1,0 +1,32 @@
+// Is the result of a call right? Its rows against the reference in double, all of them or a sample that is cheap for the longest problem.
+#ifndef FOVEA_BENCH_ACCURACY_H_
+#define FOVEA_BENCH_ACCURACY_H_
+
+#include <cstdint>
+
+#include "fovea/attention.h"
+
+namespace fovea::bench {
+
+// Errors against the contract's bounds for f32: t·max|v| for out, t for lse and weights, t = max(1e-5, 8·2⁻²⁴·max|partial score|).
+struct Accuracy {
+  double max_error = 0;          // largest |error| of out; infinite where a NaN or an infinity is missing or one too many
+  double max_lse_error = 0;      // of lse, 0 if it is absent
+  double max_weights_error = 0;  // of weights, 0 if they are absent
+  double worst_share = 0;        // largest error of any output in units of its own bound: above 1 is wrong
+  double bound = 0;              // of out, in the row with the largest error of out
+
+  bool ok() const { return worst_share <= 1; }
+};
+
+// Judges row [b, h, i] of problem.out, and of problem.lse and problem.weights if present.
+void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* accuracy);
+
+Accuracy CompareAllRows(const Problem& problem);
+
+// `rows` rows spread over sequences, heads and queries, the first and the last among them.
+Accuracy CompareSampledRows(const Problem& problem, int rows = 16);
+
+}  // namespace fovea::bench
+
+#endif  // FOVEA_BENCH_ACCURACY_H_

@@ -1,0 +1,147 @@
+#include "cli/awkward_problem.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "bench/workload.h"
+
+namespace fovea::cli {
+namespace {
+
+// Around vectors of 4 … 16 lanes, tiles of 32 rows and blocks of 64 keys.
+constexpr int64_t kSizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 67};
+constexpr int64_t kChannels[] = {1, 2, 3, 5, 8, 13, 16, 17, 32, 40, 64, 65, 80};
+constexpr int64_t kLongKeys = 1100;
+constexpr float kPoison = 12345.0f;
+
+// Score options by their number in the sequence: each alone, then all together.
+enum Options : unsigned {
+  kPlain = 0,
+  kTopLeft = 1,
+  kBottomRight = 2,
+  kWindow = 4,
+  kOffset = 8,
+  kLengths = 16,
+  kMask = 32,
+  kBias = 64,
+  kScale = 128,
+  kSoftcap = 256,
+  kAlibi = 512,
+  kSinks = 1024,
+};
+constexpr unsigned kCombinations[] = {kPlain,
+                                      kTopLeft,
+                                      kBottomRight,
+                                      kWindow,
+                                      kOffset | kTopLeft,
+                                      kLengths,
+                                      kMask,
+                                      kBias,
+                                      kScale,
+                                      kSoftcap,
+                                      kAlibi,
+                                      kSinks,
+                                      kLengths | kBottomRight | kWindow,
+                                      kMask | kBias | kSinks,
+                                      kSoftcap | kAlibi | kTopLeft,
+                                      kBottomRight | kWindow | kLengths | kMask | kBias | kScale | kSoftcap | kAlibi | kSinks};
+constexpr int kCombinationCount = sizeof(kCombinations) / sizeof(kCombinations[0]);
+
+}  // namespace
+
+AwkwardProblem::AwkwardProblem(uint64_t seed, int index) : state_(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(index) + 1) {
+  for (int warm_up = 0; warm_up < 8; ++warm_up) Draw(2);
+  DrawSizes(index);
+  const bool bthd = Draw(2) == 1;
+  MakeTensors(bthd);
+  DrawScore(index);
+  const auto text = [](int64_t n) { return std::to_string(n); };
+  description_ = "problem " + text(index) + " of seed " + std::to_string(seed) + ": B " + text(B_) + ", Hq/Hkv " + text(Hq_) + "/" +
+                 text(Hkv_) + ", Tq " + text(Tq_) + ", Tk " + text(Tk_) + ", dk " + text(dk_) + ", dv " + text(dv_) +
+                 (bthd ? ", BTHD" : "");
+}
+
+void AwkwardProblem::DrawSizes(int index) {
+  constexpr size_t kSizeCount = sizeof(kSizes) / sizeof(kSizes[0]), kChannelCount = sizeof(kChannels) / sizeof(kChannels[0]);
+  B_ = 1 + static_cast<int64_t>(Draw(2));
+  Hkv_ = 1 + static_cast<int64_t>(Draw(2));
+  Hq_ = Hkv_ * (1 + static_cast<int64_t>(Draw(3)));
+  Tq_ = kSizes[Draw(kSizeCount)];
+  Tk_ = kSizes[Draw(kSizeCount)];
+  dk_ = kChannels[Draw(kChannelCount)];
+  dv_ = Draw(2) == 0 ? dk_ : kChannels[Draw(kChannelCount)];
+  // Every fourth round through the options is decode over keys long enough to be split.
+  if (index / kCombinationCount % 4 == 3) Tq_ = 1 + static_cast<int64_t>(Draw(2)), Tk_ = kLongKeys + static_cast<int64_t>(Draw(64));
+}
+
+void AwkwardProblem::MakeTensors(bool bthd) {
+  FillFloats(&q_, B_ * Hq_ * Tq_ * dk_);
+  FillFloats(&k_, B_ * Hkv_ * Tk_ * dk_);
+  FillFloats(&v_, B_ * Hkv_ * Tk_ * dv_);
+  out_.resize(static_cast<size_t>(B_ * Hq_ * Tq_ * dv_));
+  lse_.resize(static_cast<size_t>(B_ * Hq_ * Tq_));
+  weights_.resize(static_cast<size_t>(B_ * Hq_ * Tq_ * Tk_));
+  const auto view = [&](auto* data, int64_t H, int64_t T, int64_t d) {
+    return bthd ? SwapAxes(View(data, {B_, T, H, d}), 1, 2) : View(data, {B_, H, T, d});
+  };
+  problem_.q = view(static_cast<const float*>(q_.data()), Hq_, Tq_, dk_);
+  problem_.k = view(static_cast<const float*>(k_.data()), Hkv_, Tk_, dk_);
+  problem_.v = view(static_cast<const float*>(v_.data()), Hkv_, Tk_, dv_);
+  problem_.out = view(out_.data(), Hq_, Tq_, dv_);
+  problem_.lse = View(lse_.data(), {B_, Hq_, Tq_});
+  problem_.weights = View(weights_.data(), {B_, Hq_, Tq_, Tk_});
+}
+
+void AwkwardProblem::DrawScore(int index) {
+  const unsigned options = kCombinations[index % kCombinationCount];
+  Score& score = problem_.score;
+  if (options & kTopLeft) score.causal = Causal::kTopLeft;
+  if (options & kBottomRight) score.causal = Causal::kBottomRight;
+  if (options & kWindow) score.window = {static_cast<int64_t>(Draw(40)) - 1, static_cast<int64_t>(Draw(20)) - 1};
+  if (options & kOffset) score.query_offset = static_cast<int64_t>(Draw(2 * static_cast<uint64_t>(Tk_))) - Tk_ / 2;
+  if (options & kScale) score.scale = Draw(2) == 0 ? -0.3f : 0.7f;
+  if (options & kSoftcap) score.softcap = 1.5f;
+  if (options & kLengths) {
+    for (int64_t b = 0; b < B_; ++b) {
+      q_lengths_.push_back(static_cast<int32_t>(Draw(static_cast<uint64_t>(Tq_) + 1)));
+      kv_lengths_.push_back(static_cast<int32_t>(Draw(static_cast<uint64_t>(Tk_) + 1)));
+    }
+    score.q_lengths = View(static_cast<const int32_t*>(q_lengths_.data()), {B_});
+    score.kv_lengths = View(static_cast<const int32_t*>(kv_lengths_.data()), {B_});
+  }
+  if (options & kMask) {
+    for (int64_t n = 0; n < Tq_ * Tk_; ++n) mask_.push_back(Draw(4) != 0);
+    std::fill_n(mask_.begin(), Tk_, uint8_t{0});  // the first query sees nothing
+    score.mask = View(static_cast<const void*>(mask_.data()), DType::kBool, {Tq_, Tk_});
+  }
+  if (options & kBias) {
+    FillFloats(&bias_, Hq_ * Tq_ * Tk_);
+    for (size_t n = 0; n < bias_.size(); n += 11) bias_[n] = -std::numeric_limits<float>::infinity();
+    score.bias = View(static_cast<const float*>(bias_.data()), {int64_t{1}, Hq_, Tq_, Tk_});
+  }
+  if (options & kAlibi) {
+    for (int64_t h = 0; h < Hq_; ++h) slopes_.push_back(std::ldexp(1.0f, -static_cast<int>(h) - 2));
+    score.alibi_slopes = View(static_cast<const float*>(slopes_.data()), {Hq_});
+  }
+  if (options & kSinks) {
+    FillFloats(&sinks_, Hq_);
+    score.sinks = View(static_cast<const float*>(sinks_.data()), {Hq_});
+  }
+}
+
+void AwkwardProblem::ClearOutputs() {
+  for (std::vector<float>* values : {&out_, &lse_, &weights_}) std::fill(values->begin(), values->end(), kPoison);
+}
+
+uint64_t AwkwardProblem::Draw(uint64_t below) {
+  state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;  // xorshift64* (Vigna 2016)
+  return (state_ * 0x2545f4914f6cdd1du >> 32) % below;
+}
+
+void AwkwardProblem::FillFloats(std::vector<float>* values, int64_t count) {
+  values->resize(static_cast<size_t>(count));
+  bench::FillNormal(values->data(), values->size(), Draw(uint64_t{1} << 32));
+}
+
+}  // namespace fovea::cli

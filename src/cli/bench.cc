@@ -1,0 +1,191 @@
+// fovea bench: workloads × instruction sets × threads, beside the limits of the machine measured in the same run.
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "bench/roofline.h"
+#include "cli/commands.h"
+#include "cli/execution.h"
+#include "cli/failure.h"
+#include "cli/machine_info.h"
+#include "cli/measurement.h"
+#include "cli/progress.h"
+#include "cli/records.h"
+#include "fovea/fovea.h"
+
+namespace fovea::cli {
+namespace {
+
+constexpr char kAllWorkloads[] = "P1,P2,P3,P4,P5,P6,D1,D2,D3";
+
+// "P1,P2", "1,8,2048,64,causal", or several of either kind separated by semicolons.
+std::vector<bench::Workload> ParseWorkloads(const std::string& text) {
+  std::vector<bench::Workload> workloads;
+  std::string error;
+  const auto add = [&](const std::string& name) {
+    bench::Workload workload;
+    const bool ok = bench::ParseWorkload(name, &workload, &error);
+    if (ok) workloads.push_back(workload);
+    return ok;
+  };
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(';', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (add(part)) continue;
+    if (part.empty() || part[0] < 'A') throw Failure(error);  // no list of names
+    for (size_t first = 0; first <= part.size();) {
+      const size_t last = std::min(part.find(',', first), part.size());
+      if (!add(part.substr(first, last - first))) throw Failure(error);
+      first = last + 1;
+    }
+  }
+  return workloads;
+}
+
+struct Request {
+  std::vector<bench::Workload> workloads;
+  std::vector<Target> targets;
+  std::vector<int> threads;
+  Engine engine = Engine::kAuto;
+  double seconds = 1;
+  bool json = false, baseline = false;
+};
+
+Request ReadRequest(const Args& args) {
+  Request request;
+  request.workloads = ParseWorkloads(args.Text("--workloads", kAllWorkloads));
+  for (const std::string& type : args.List("--types", "f32")) {
+    if (type != "f32") throw Failure("--types = '" + type + "', expected f32");
+  }
+  request.targets = TargetsFor(args.Text("--isa", "best"));
+  for (const int64_t n : args.Integers("--threads", "1", 1, 1024)) {
+    request.threads.push_back(static_cast<int>(n));
+    const Threads available(request.threads.back());  // a Failure now rather than after minutes
+  }
+  request.engine = EngineFor(args.Text("--engine", "auto"));
+  request.seconds = args.Number("--seconds", 1);
+  if (request.seconds <= 0) throw Failure("--seconds = " + args.Text("--seconds") + ", expected more than 0");
+  request.json = args.Has("--json");
+  request.baseline = args.Has("--baseline");
+  return request;
+}
+
+// Limits that no workload measures by itself, once for each number of threads or instruction set.
+class Limits {
+ public:
+  explicit Limits(const Request& request) {
+    const bench::HugeBuffer buffer(bench::StreamBytes());
+    for (const int threads : request.threads) {
+      read_[threads] = bench::ReadGbps(buffer.data(), buffer.bytes(), threads).median;
+      for (const Target target : request.targets) exp_[{target, threads}] = bench::ExpGeps(target, threads).median;
+    }
+  }
+  double read_gbps(int threads) const { return read_.at(threads); }
+  double exp_geps(Target target, int threads) const { return exp_.at({target, threads}); }
+
+  void Print(const Request& request) const {
+    for (const int threads : request.threads) {
+      std::printf("%d thread%s: reading memory %.1f GB/s", threads, threads > 1 ? "s" : "", read_gbps(threads));
+      for (const Target target : request.targets) std::printf(", exp %s %.2f G/s", Name(target), exp_geps(target, threads));
+      std::printf("\n");
+    }
+  }
+
+ private:
+  std::map<int, double> read_;
+  std::map<std::pair<Target, int>, double> exp_;
+};
+
+void PrintBaseline(const Baseline& baseline, const Measurement& m) {
+  std::printf("%-12s  standard attention: %.3f ms, score matrix %s (Fovea: %.3f ms, workspace %s)\n", m.workload.name.c_str(),
+              1e3 * baseline.timing.median_s, ToBytes(baseline.matrix_bytes).c_str(), 1e3 * m.timing.median_s,
+              ToBytes(static_cast<double>(m.workspace_bytes)).c_str());
+}
+
+// One workload on every instruction set and number of threads. False if a result is wrong.
+bool BenchWorkload(const Request& request, const bench::Workload& workload, const Limits& limits, const Records* records,
+                   Progress* progress) {
+  progress->Step(workload.name + ": making tensors");
+  const bench::WorkloadTensors tensors(workload, /*seed=*/1);
+  if (!tensors.ok()) throw Failure("workload " + workload.name + ": not enough memory");
+  std::optional<Baseline> baseline;
+  if (request.baseline) {
+    progress->Step(workload.name + ": standard attention");
+    baseline = MeasureBaseline(tensors);
+  }
+  bool all_ok = true;
+  for (const Target target : request.targets) {
+    for (const int threads : request.threads) {
+      progress->Step(workload.name + " f32 " + Name(target) + ", " + std::to_string(threads) + (threads > 1 ? " threads" : " thread"));
+      const Measurement m =
+          MeasureWorkload(workload, tensors, {target, request.engine, threads, request.seconds, limits.read_gbps(threads)});
+      progress->Clear();
+      nlohmann::ordered_json line = ToJson(m);
+      line["exp_geps"] = limits.exp_geps(target, threads);
+      if (baseline.has_value()) {
+        line["standard_s"] = baseline->timing.median_s;
+        line["matrix_bytes"] = baseline->matrix_bytes;
+      }
+      if (request.json) {
+        std::printf("%s\n", line.dump().c_str());
+      } else {
+        std::printf("%s", TableRow(m).c_str());
+        if (baseline.has_value() && m.accuracy.ok()) PrintBaseline(*baseline, m);
+      }
+      std::fflush(stdout);
+      if (records != nullptr) records->Append(line);
+      if (!m.accuracy.ok()) {
+        std::fprintf(stderr, "fovea: %s on %s is WRONG: error %.3g, bound %.3g\n", workload.name.c_str(), Name(target),
+                     m.accuracy.max_error, m.accuracy.bound);
+        all_ok = false;
+      } else if (m.noisy) {
+        std::fprintf(stderr, "fovea: %s on %s is noisy (%d runs counted, %d dropped): something else is using this machine\n",
+                     workload.name.c_str(), Name(target), m.timing.runs, m.timing.dropped);
+      }
+    }
+  }
+  return all_ok;
+}
+
+int RunBench(const Args& args) {
+  const Request request = ReadRequest(args);
+  std::optional<Records> records;
+  if (args.Has("--record")) records.emplace();
+  Progress progress(1 + request.workloads.size() * (1 + (request.baseline ? 1 : 0) + request.targets.size() * request.threads.size()));
+  progress.Step("limits of this machine");
+  const Limits limits(request);
+  progress.Clear();
+  if (!request.json) {
+    std::printf("%s, %s\n", GetMachineInfo().cpu.c_str(), CompilerName().c_str());
+    limits.Print(request);
+    std::printf("%s", TableHeader().c_str());
+  }
+  bool all_ok = true;
+  for (const bench::Workload& workload : request.workloads) {
+    all_ok &= BenchWorkload(request, workload, limits, records.has_value() ? &*records : nullptr, &progress);
+  }
+  return all_ok ? kFine : kWrong;
+}
+
+}  // namespace
+
+Command BenchCommand() {
+  return {"bench",
+          "Times workloads, each as a share of what the machine can do at best, measured around it. Results are checked first.\n"
+          "P1 … P6 are prefill, D1 … D3 decode (keys and values come from memory), F1 a long sequence without a mask.",
+          {
+              {"--workloads", "LIST", "names, or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal]; separate these by ';' (default P1 … P6, D1 … D3)"},
+              {"--types", "f32", "element types (default f32)"},
+              {"--isa", "best|all|NAMES", "instruction sets (default best)"},
+              {"--engine", "auto|tile|row", "kernel (default auto)"},
+              {"--threads", "N,M", "numbers of threads, one run each (default 1)"},
+              {"--seconds", "X", "time for each run (default 1)"},
+              {"--baseline", nullptr, "also time standard attention, which stores the score matrix"},
+              {"--json", nullptr, "a JSON line for each run instead of a table"},
+              {"--record", nullptr, "append the lines to bench/records/ of the source tree, with CPU, compiler, date and revision"},
+          },
+          RunBench};
+}
+
+}  // namespace fovea::cli
