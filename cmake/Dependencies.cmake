@@ -16,6 +16,9 @@ endfunction()
 
 # Highway, static and private. Built from source, it lives in a namespace of its own (fovea_hwy), so that a process may use another Highway
 # of any version: neither its functions nor the inline ones in its headers can meet ours at link time.
+#
+# HWY_BROKEN_EMU128=0: with GCC before 14, Highway 1.2 replaces the portable target by one without all operations, because of GCC's bug 106322
+# and Highway's issue 1683. Both concern vectorised integer code on other machines than 64-bit x86 and Arm. To be deleted with GCC 12 and 13.
 if(NOT FETCHCONTENT_SOURCE_DIR_HIGHWAY)
   find_package(hwy 1.2 CONFIG QUIET)
 endif()
@@ -26,10 +29,12 @@ if(NOT hwy_FOUND)
   set(HWY_FORCE_STATIC_LIBS ON CACHE BOOL "" FORCE)
   fovea_fetch(highway https://github.com/google/highway.git 457c891775a7397bdb0376bb1031e6e027af1c48)  # 1.2.0
   add_library(hwy::hwy ALIAS hwy)
-  target_compile_definitions(hwy PUBLIC hwy=fovea_hwy)
+  target_compile_definitions(hwy PUBLIC hwy=fovea_hwy HWY_BROKEN_EMU128=0)
   get_target_property(highway_include hwy INTERFACE_INCLUDE_DIRECTORIES)
   set_target_properties(hwy PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${highway_include}")
   set(FOVEA_HIGHWAY_FROM_SOURCE ON)
+else()
+  target_compile_definitions(hwy::hwy INTERFACE HWY_BROKEN_EMU128=0)
 endif()
 
 if(FOVEA_TBB)

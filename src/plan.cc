@@ -14,7 +14,7 @@ namespace {
 // Rows of a tile-engine item: enough query tiles to reuse a block of K and V from L2, few enough for Q and O of an item to stay there (d = 128: 128 KiB).
 constexpr int64_t kItemRows = 128;
 // Keys of a block. Tile: S of a tile (8 KiB for 32 queries) and the rows of V stay in L1. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
-constexpr int32_t kTileBlockKeys = 64;
+constexpr int32_t kTileBlockKeys = 96;
 constexpr int32_t kRowBlockKeys = 128;
 // Up to this many stacked rows, streaming K and V once with lanes along the head dimension beats lanes that hold queries.
 constexpr int64_t kRowEngineRows = 8;

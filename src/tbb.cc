@@ -1,13 +1,18 @@
 // The executor on oneTBB. The only file of Fovea that knows oneTBB.
 #include "fovea/tbb.h"
 
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/partitioner.h>
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace fovea {
 namespace {
@@ -15,6 +20,11 @@ namespace {
 class TbbExecutor final : public Executor {
  public:
   explicit TbbExecutor(int threads) : arena_(threads > 0 ? threads : tbb::task_arena::automatic) {
+    // More threads than oneTBB's default would stay idle, with a warning printed, if its limit were not raised for as long as we live. (A host
+    // that has set a lower limit of its own keeps it: the lowest one counts.)
+    if (threads > tbb::info::default_concurrency()) {
+      limit_.emplace(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
+    }
     arena_.initialize();
     workers_ = std::max(1, arena_.max_concurrency());
   }
@@ -44,6 +54,7 @@ class TbbExecutor final : public Executor {
   }
 
  private:
+  std::optional<tbb::global_control> limit_;
   tbb::task_arena arena_;
   int workers_ = 1;
 };

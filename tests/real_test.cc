@@ -67,8 +67,9 @@ TEST_P(Real, OneShot) {
   EXPECT_TRUE(NearReference(outputs, *want_, problem));
 }
 
-INSTANTIATE_TEST_SUITE_P(Captured, Real, ::testing::ValuesIn(RealProblems(Folder())),
-                         [](const ::testing::TestParamInfo<std::string>& info) { return info.param; });
+std::string ProblemName(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+
+INSTANTIATE_TEST_SUITE_P(Captured, Real, ::testing::ValuesIn(RealProblems(Folder())), ProblemName);
 
 TEST(RealProblems, AreAllThere) { EXPECT_EQ(RealProblems(Folder()).size(), 6u); }
 

@@ -138,6 +138,17 @@ HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, const Tile& tile, c
 
 HWY_INLINE float LogSumExp(float m, float l) { return l == 0.0f ? MinusInfinityScalar() : m + std::log(l); }
 
+// The same for the rows of a tile.
+HWY_INLINE void LogSumExps(const Tile& tile, float* HWY_RESTRICT lse) {
+  const DF df;
+  for (int r = 0; r < tile.count; r += kLanes) {
+    const size_t n = static_cast<size_t>(std::min(tile.count - r, kLanes));
+    const VF m = hn::LoadN(df, tile.state.m + r, n), l = hn::LoadN(df, tile.state.l + r, n);
+    const VF sum = hn::IfThenElse(hn::IsNaN(l), l, hn::Add(m, hn::Log(df, l)));
+    hn::StoreN(hn::IfThenElse(hn::Eq(l, hn::Zero(df)), MinusInfinity(), sum), df, lse + r, n);
+  }
+}
+
 HWY_INLINE void StoreLse(const MutableTensorView& lse, int64_t b, int64_t h, int64_t i, float value) {
   std::memcpy(static_cast<char*>(lse.data) + b * lse.stride[0] + h * lse.stride[1] + i * lse.stride[2], &value, sizeof(value));
 }
@@ -169,9 +180,9 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
   }
   Lanes::ToRows(tile.o, g.dv, g.dv, inverse, OutputRows(call.problem->out, tile, item, g.group, 0));
   if (!call.problem->lse.present()) return;
-  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
-    StoreLse(call.problem->lse, item.sequence, h, i, LogSumExp(tile.state.m[r], tile.state.l[r]));
-  });
+  float* lse = w.row_values;
+  LogSumExps(tile, lse);
+  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) { StoreLse(call.problem->lse, item.sequence, h, i, lse[r]); });
 }
 
 // Packs the item's tiles; returns how many.

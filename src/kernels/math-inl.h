@@ -14,15 +14,28 @@ namespace fovea {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴; exp(0) = 1 exactly; NaN stays NaN; 0 for x < −87.33, where e^x leaves the normal range, and for −inf.
+// The larger of x and a constant; NaN where x is NaN (Max alone may hide it).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V ClampBelow(D d, V x, float least) {
+#if HWY_TARGET == HWY_EMU128
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, least)), hn::Set(d, least), x);
+#else
+  return hn::Max(hn::Set(d, least), x);  // x86 returns the second operand when one is NaN, Arm the NaN
+#endif
+}
+
+// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to −87.33, the end of the normal range; 0 from −87.69 on, and for −inf; exp(0) = 1 exactly; NaN
+// stays NaN.
 //
 // x·log₂e = n + f with integer n and |f| ≤ ½; e^x = 2ⁿ·2^f. Adding kShift rounds to the integer n and leaves n + 127, the exponent field of 2ⁿ, in the
-// low bits of the sum, so that one shift makes 2ⁿ. 2^f is 1 + f·(minimax polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
+// low bits of the sum, so that one shift makes 2ⁿ. At n = −127, where x is clamped, that field is 0 and with it the result. 2^f is 1 + f·(minimax
+// polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpNonPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V shift = hn::Set(d, 12582912.0f + 127.0f);  // 1.5·2²³ + 127
   const V log2e = hn::Set(d, 1.44269504088896341f);
+  x = ClampBelow(d, x, -88.0f);
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V n = hn::Sub(shifted, shift);
 #if HWY_NATIVE_FMA
@@ -38,8 +51,7 @@ HWY_INLINE V ExpNonPositive(D d, V x) {
   p = hn::MulAdd(p, f, hn::Set(d, 0.24022240936756134f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.6931470036506653f));
   p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33f)), hn::Mul(p, power));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
 // tanh(x): absolute error ≤ 2⁻²² (Highway's, 4 ulp); NaN stays NaN.

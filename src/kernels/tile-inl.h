@@ -141,6 +141,12 @@ HWY_INLINE void ForEachRow(const Tile& tile, const Item& item, int64_t group, co
 HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& tile) {
   const Score& score = call.problem->score;
   const SequenceLengths& lengths = call.lengths[item.sequence];
+  const int64_t last_query = (tile.first_row + tile.count - 1) / call.geometry.group;
+  if (score.causal == Causal::kNone && score.window.left < 0 && score.window.right < 0 && last_query < lengths.q_length) {
+    std::fill_n(tile.visible, tile.count, item.keys);
+    tile.any = tile.all = item.keys;
+    return;
+  }
   tile.any = {item.keys.end, item.keys.first};
   tile.all = item.keys;
   ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t, int64_t i) {

@@ -35,6 +35,7 @@ uint16_t DoubleToHalf(double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return sign | 0x7E00;
   const double magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
   if (magnitude >= 65520) return sign | 0x7C00;  // half a unit above the largest finite value, ties to even
   int exponent = 0;
   std::frexp(magnitude, &exponent);
