@@ -11,7 +11,7 @@
 
 namespace fovea::bench {
 
-// The outcome of a few short bursts. `noisy`: too few bursts had their cores to themselves, so all of them were taken.
+// The outcome of a few short bursts. `noisy`: too few bursts had their cores to themselves, so the CPU time of all was taken.
 struct Rate {
   double median = 0;  // 0: not measurable here
   double best = 0;

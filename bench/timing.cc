@@ -26,7 +26,7 @@ Timing Measure(const TimingOptions& options, const std::function<void(int64_t)>&
     const double wall = WallSeconds(), cpu = ThreadSeconds();
     run(index++);
     const double wall_s = WallSeconds() - wall, cpu_s = ThreadSeconds() - cpu;
-    all.push_back(wall_s);
+    all.push_back(options.threads > 1 ? wall_s : cpu_s);
     if (options.threads > 1 || cpu_s >= kOwnedShare * wall_s) owned.push_back(wall_s);
     const double elapsed = WallSeconds() - start;
     if (owned.size() >= kEnoughRuns && elapsed >= options.seconds) break;

@@ -18,7 +18,7 @@ struct Timing {
   double min_s = 0;
   int runs = 0;        // that count
   int dropped = 0;     // in which the thread did not have its core to itself
-  bool noisy = false;  // hardly any run kept its core, or the median is far from the fastest: look at other numbers
+  bool noisy = false;  // hardly any run kept its core, so that times are CPU times of all; or the median is far from the fastest
 };
 
 // Calls run(index), index rising by one, first to warm up, then timed.

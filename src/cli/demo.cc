@@ -23,9 +23,9 @@ namespace {
 
 constexpr double kSecondsPerWorkload = 0.4;
 
-// Of one head of the first captured problem with tokens: neighbours and separators stand out in it.
+// Of the first captured problem with tokens; this head looks at the token before and at the start of the sentence.
 constexpr size_t kPictureSequence = 2;
-constexpr int64_t kPictureHead = 0;
+constexpr int64_t kPictureHead = 5;
 
 // The contract's bounds of each row, from the reference: of out and of lse.
 struct Bounds {
@@ -97,7 +97,7 @@ bool ShowErrors(const std::vector<std::unique_ptr<RealProblem>>& problems) {
 }
 
 // The weights of one head over the tokens of one sentence.
-void ShowPicture(const RealProblem& real) {
+void ShowPicture(const RealProblem& real, int64_t head) {
   Problem problem = real.View();
   const int64_t B = problem.q.shape[0], Hq = problem.q.shape[1], Tq = problem.q.shape[2], Tk = problem.k.shape[2], dv = problem.v.shape[3];
   std::vector<float> out(static_cast<size_t>(B * Hq * Tq * dv)), all(static_cast<size_t>(B * Hq * Tq * Tk));
@@ -108,7 +108,7 @@ void ShowPicture(const RealProblem& real) {
   const size_t sequence = std::min(kPictureSequence, real.tokens.size() - 1);
   const std::vector<std::string>& tokens = real.tokens[sequence];
   const int64_t n = std::min<int64_t>({static_cast<int64_t>(tokens.size()), Tq, Tk});
-  const int64_t h = std::min<int64_t>(kPictureHead, Hq - 1);
+  const int64_t h = std::min<int64_t>(head, Hq - 1);
   std::vector<float> weights;
   for (int64_t i = 0; i < n; ++i) {
     const float* const row = all.data() + ((static_cast<int64_t>(sequence) * Hq + h) * Tq + i) * Tk;
@@ -160,7 +160,7 @@ int RunDemo(const Args& args) {
   bool fine = ShowErrors(problems);
   for (const auto& real : problems) {
     if (real->tokens.empty()) continue;
-    ShowPicture(*real);
+    ShowPicture(*real, args.Integer("--head", kPictureHead, 0, INT64_MAX));
     break;
   }
   if (!args.Has("--no-speed")) fine &= ShowSpeed();
@@ -174,6 +174,7 @@ Command DemoCommand() {
           "Shows attention of real models on every usable instruction set, with errors; a head's weights as a picture; and speed.",
           {
               {"--data", "FOLDER", "the captured problems (default tests/data/real of the source tree)"},
+              {"--head", "N", "of the picture (default 5)"},
               {"--no-speed", nullptr, "leave out the workloads"},
           },
           RunDemo};

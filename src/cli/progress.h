@@ -15,6 +15,7 @@ class Progress {
   ~Progress() { Clear(); }
 
   void Step(const std::string& what) {
+    std::fflush(stdout);  // what was printed before comes before, also where both go to one file
     std::fprintf(stderr, terminal_ ? "\r\033[K[%zu/%zu] %s" : "[%zu/%zu] %s\n", ++step_, steps_, what.c_str());
     std::fflush(stderr);
   }
