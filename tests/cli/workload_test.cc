@@ -69,7 +69,9 @@ TEST(WorkloadTest, DecodeRotatesOverCopies) {
   const WorkloadTensors tensors(decode, 1);
   ASSERT_TRUE(tensors.ok());
   EXPECT_GE(tensors.kv_bytes(), StreamBytes());
-  if (tensors.copies() > 1) EXPECT_NE(tensors.At(0).k.data, tensors.At(1).k.data);
+  if (tensors.copies() > 1) {
+    EXPECT_NE(tensors.At(0).k.data, tensors.At(1).k.data);
+  }
   EXPECT_EQ(tensors.At(0).k.data, tensors.At(tensors.copies()).k.data);
 }
 
