@@ -50,6 +50,9 @@ void BoundCall::RunTask(int phase, int64_t task, int worker) const noexcept {
     case Phase::kItems: {
       const Item item = ItemOf(plan, task, partials, &sequence);
       call.geometry = sequence->geometry;
+      const SequencePlan* next_sequence = nullptr;
+      const Item next = task + 1 < plan.items ? ItemOf(plan, task + 1, partials, &next_sequence) : Item();
+      if (next_sequence != nullptr && next_sequence->kernels == sequence->kernels) call.next = &next;
       return sequence->kernels->attend(call, item, scratch);
     }
     case Phase::kMerges: {

@@ -41,7 +41,8 @@ TEST(AllocationsTest, AreCounted) {
 std::vector<ProblemSpec> Specs() {
   std::vector<ProblemSpec> specs(3);
   ProblemSpec& all = specs[0];
-  all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24, all.causal = Causal::kTopLeft, all.window = {50, -1};
+  all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24, all.causal = Causal::kTopLeft,
+  all.window = {50, -1};
   all.softcap = 3, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kHQK, all.weights = true;
   all.q_lengths = DType::kI32, all.kv_lengths = DType::kI64, all.query_offsets = DType::kI32;
   all.k.layout = test::Layout::kTransposed, all.q.layout = test::Layout::kSwapped, all.v.layout = test::Layout::kPage;
@@ -122,7 +123,8 @@ TEST(AllocationTest, BindAndRunTaskDoNotAllocateOnAnyThread) {
 TEST(AllocationTest, UpdateDoesNotAllocate) {
   for (const Kernel& kernel : KernelsAndAuto()) {
     ProblemSpec s;
-    s.B = 64, s.Hq = 4, s.Hkv = 2, s.Tq = 33, s.Tk = 5000, s.dk = 8, s.dv = 8, s.causal = Causal::kBottomRight, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI32;
+    s.B = 64, s.Hq = 4, s.Hkv = 2, s.Tq = 33, s.Tk = 5000, s.dk = 8, s.dv = 8, s.causal = Causal::kBottomRight, s.q_lengths = DType::kI32,
+    s.kv_lengths = DType::kI32;
     // Shapes and lengths only: Update looks at no tensor data.
     RandomProblem lengths(
         [&] {

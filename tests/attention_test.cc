@@ -25,8 +25,9 @@ using test::RandomProblem;
 
 // ---- every pair of values of all that a problem can have ----
 
-constexpr int64_t kHeadSizes[][2] = {{1, 1},   {2, 3},   {3, 2},   {5, 8},   {8, 5},     {16, 16},   {31, 33},   {32, 32},   {33, 31},   {40, 40},  {64, 64},
-                                     {64, 80}, {72, 72}, {80, 64}, {96, 96}, {127, 129}, {128, 128}, {129, 127}, {192, 128}, {256, 256}, {65, 192}, {1, 17}};
+constexpr int64_t kHeadSizes[][2] = {{1, 1},     {2, 3},     {3, 2},     {5, 8},     {8, 5},    {16, 16}, {31, 33}, {32, 32},
+                                     {33, 31},   {40, 40},   {64, 64},   {64, 80},   {72, 72},  {80, 64}, {96, 96}, {127, 129},
+                                     {128, 128}, {129, 127}, {192, 128}, {256, 256}, {65, 192}, {1, 17}};
 constexpr int64_t kQueries[] = {1, 2, 3, 4, 7, 8, 9, 15, 17, 31, 33, 64, 75};
 constexpr int64_t kKeys[] = {1, 2, 5, 8, 13, 31, 32, 33, 63, 65, 113, 128, 131};
 constexpr int64_t kGroups[] = {1, 2, 3, 4, 5, 8, 16};
@@ -34,7 +35,8 @@ constexpr int64_t kBatches[][2] = {{1, 1}, {1, 2}, {2, 1}, {3, 2}};  // B, Hkv
 constexpr Causal kCausal[] = {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight};
 constexpr int kOffsets = 5;
 constexpr Window kWindows[] = {{-1, -1}, {0, 0}, {3, -1}, {-1, 2}, {5, 7}, {100, 100}};
-constexpr DType kLengths[][2] = {{DType::kNone, DType::kNone}, {DType::kNone, DType::kI32}, {DType::kI64, DType::kNone}, {DType::kI32, DType::kI64}};
+constexpr DType kLengths[][2] = {
+    {DType::kNone, DType::kNone}, {DType::kNone, DType::kI32}, {DType::kI64, DType::kNone}, {DType::kI32, DType::kI64}};
 constexpr double kAllows[] = {0.03, 0.5, 0.95};
 constexpr DType kBiasTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr double kRemoves[] = {0, 0.3};
@@ -257,7 +259,8 @@ TEST(AttentionTest, TinyTilesBlocksAndSplits) {
 TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
   for (Layout layout : test::kLayouts) {
     for (Placement placement : test::kPlacements) {
-      for (test::Storage ProblemSpec::*which : {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out, &ProblemSpec::rest}) {
+      for (test::Storage ProblemSpec::* which :
+           {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out, &ProblemSpec::rest}) {
         ProblemSpec s;
         s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 6, s.Tk = 17, s.dk = 9, s.dv = 10;
         s.weights = true, s.bias = Axes::kBHQK, s.mask = Axes::kHQK;
@@ -270,7 +273,7 @@ TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
 
 TEST(AttentionLayoutTest, BroadcastInputsOverEverySetOfAxes) {
   for (unsigned axes = 1; axes < 16; ++axes) {
-    for (test::Storage ProblemSpec::*which : {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::rest}) {
+    for (test::Storage ProblemSpec::* which : {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::rest}) {
       ProblemSpec s;
       s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 5, s.Tk = 9, s.dk = 7, s.dv = 6;
       s.mask = Axes::kBHQK, s.bias = Axes::kBHQK;

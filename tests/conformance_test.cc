@@ -13,9 +13,11 @@
 #include "reference/element.h"
 #include "reference/reference.h"
 #include "support/cases.h"
+#include "support/check.h"
 #include "support/compare.h"
 #include "support/configurations.h"
 #include "support/manifest.h"
+#include "support/random.h"
 
 namespace fovea::test {
 namespace {
@@ -37,7 +39,7 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
       const Outputs outputs(&problem, case_.token_major, with_weights);
       const Status status = PlanAndRun(problem, configuration);
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(NearReference(outputs, want, problem));
+      EXPECT_TRUE(Matches(problem, want));
     });
   }
 
@@ -324,12 +326,19 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
 
 const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
 const auto kValidF32 = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index) && suite.IsF32(index); };
+// The derived tests compute the reference again and again: slow machines run every n-th case.
+std::vector<CaseId> Thinned(const std::vector<CaseId>& cases) {
+  std::vector<CaseId> some;
+  for (size_t n = 0; n < cases.size(); n += static_cast<size_t>(GridStep())) some.push_back(cases[n]);
+  return some;
+}
+
 const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
 
 INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceOfAnyType, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Edge, ConformanceOfAnyType, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(CasesOf("onnx", kValidF32)), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(CasesOf("edge", kValidF32)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValidF32))), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValidF32))), CaseTestName);
 
 TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("onnx", kValidF32).size(), 62u);

@@ -143,8 +143,7 @@ TEST(TbbExecutorTest, ATaskMayRunAnotherExecutor) {
       [](void* raw, int64_t, int) {
         const std::unique_ptr<Executor> inner = MakeTbbExecutor(2);
         ASSERT_NE(inner, nullptr);
-        inner->ForEach(
-            5, [](void* count, int64_t, int) { ++*static_cast<std::atomic<int>*>(count); }, raw);
+        inner->ForEach(5, [](void* count, int64_t, int) { ++*static_cast<std::atomic<int>*>(count); }, raw);
       },
       &inner_tasks);
   EXPECT_EQ(inner_tasks.load(), 30);

@@ -42,7 +42,8 @@ struct LongProblem {
     EXPECT_NEAR(lse[static_cast<size_t>(i)], row.lse, t + 0x1p-23 * std::fabs(row.lse)) << what << " row " << i;
     double worst = 0;
     const size_t d = row.out.size();
-    for (size_t c = 0; c < d; ++c) worst = std::max(worst, std::fabs(static_cast<double>(out[static_cast<size_t>(i) * d + c]) - row.out[c]));
+    for (size_t c = 0; c < d; ++c)
+      worst = std::max(worst, std::fabs(static_cast<double>(out[static_cast<size_t>(i) * d + c]) - row.out[c]));
     EXPECT_LE(worst, t * row.max_abs_value) << what << " row " << i;
   }
 };

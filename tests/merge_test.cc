@@ -28,7 +28,9 @@ struct State {
 constexpr int64_t kB = 2, kH = 3, kT = 5, kD = 19;
 constexpr int64_t kRows = kB * kH * kT;
 
-State MakeState(test::Storage storage = {}) { return {OwnedTensor(DType::kF32, {kB, kH, kT, kD}, storage), OwnedTensor(DType::kF32, {kB, kH, kT}, storage)}; }
+State MakeState(test::Storage storage = {}) {
+  return {OwnedTensor(DType::kF32, {kB, kH, kT, kD}, storage), OwnedTensor(DType::kF32, {kB, kH, kT}, storage)};
+}
 
 State RandomState(test::Random& random, double spread = 3, test::Storage storage = {}) {
   State state = MakeState(storage);
@@ -352,7 +354,8 @@ TEST(MergeTest, EveryErrorNamesTheFieldAndTouchesNoOutput) {
     rule.break_it(call);
     const Status status = Merge(call.parts.data(), call.count, call.out, call.lse);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
-    for (const char* text : rule.message) EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << text << " is not in: " << status.message();
+    for (const char* text : rule.message)
+      EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << text << " is not in: " << status.message();
     EXPECT_TRUE(result.out.Untouched() && result.lse.Untouched());
   }
 }

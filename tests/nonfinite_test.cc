@@ -115,7 +115,11 @@ TEST(RemovedPairTest, BadValuesInRemovedKeysNeverReachTheRow) {
       RandomProblem p(s, test::BaseSeed());
       if (how == 0) p.mask.Fill([n = 0]() mutable { return n++ < 40 ? 1.0 : 0.0; });
       if (how == 1) p.bias.Fill([n = 0]() mutable { return n++ < 40 ? 0.5 : -kInf; });
-      if (how == 4) p.kv_lengths.Fill([] { return 40; });
+      if (how == 4) {
+        p.kv_lengths.Fill([] { return 40; });
+        test::Random random(test::BaseSeed());  // where the drawn lengths had left NaN
+        for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
+      }
       if (how == 5) p.mask.Fill([n = int64_t{0}]() mutable { return n++ % 70 < 40 ? 1.0 : 0.0; });
       for (int64_t b = 0; b < s.B; ++b) {
         for (int64_t h = 0; h < s.Hkv; ++h) {
@@ -161,7 +165,8 @@ TEST(RemovedPairTest, SomeRowsSeeTheBadKeyAndOthersDoNot) {
               for (int64_t c = 0; c < s.dv; ++c) {
                 const double x = p.out.Get(row * s.dv + c);
                 if (!sees || (!in_k && c != 2)) {
-                  ASSERT_TRUE(std::isfinite(x)) << ToString(kernel) << " key " << key << " row " << row << " channel " << c << (in_k ? " k " : " v ") << bad;
+                  ASSERT_TRUE(std::isfinite(x))
+                      << ToString(kernel) << " key " << key << " row " << row << " channel " << c << (in_k ? " k " : " v ") << bad;
                 } else if (!in_k) {
                   // Inf·p is Inf, unless p is 0 in f32: NaN. Never finite.
                   ASSERT_FALSE(std::isfinite(x)) << ToString(kernel) << " key " << key << " row " << row;
@@ -281,7 +286,8 @@ TEST(VisibleNaNTest, NaNInAVisibleKeyGivesNaNRowsEvenBesideLargerScores) {
         for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
           const bool bad = row / s.Tq % s.Hq >= 2;
           ASSERT_EQ(std::isnan(p.lse.Get(row)), bad) << ToString(kernel) << " key " << key << " scale " << scale;
-          for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " key " << key << " scale " << scale;
+          for (int64_t c = 0; c < s.dv; ++c)
+            ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " key " << key << " scale " << scale;
         }
       }
     }
@@ -298,7 +304,8 @@ TEST(VisibleNaNTest, NaNInAVisibleValueReachesItsChannelOnly) {
       RunOn(kernel, p);
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         const bool reads = row / s.Tq / s.Hq == 0 && row / s.Tq % s.Hq >= 2;
-        for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), reads && c == 17) << ToString(kernel) << " row " << row << " channel " << c;
+        for (int64_t c = 0; c < s.dv; ++c)
+          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), reads && c == 17) << ToString(kernel) << " row " << row << " channel " << c;
         ASSERT_TRUE(std::isfinite(p.lse.Get(row))) << ToString(kernel);
       }
     }
@@ -324,7 +331,8 @@ TEST(VisibleNaNTest, PlusInfinityInAScoreOrBiasGivesNaN) {
       RunOn(kernel, p);
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         const bool bad = how == 1 || row % s.Tq == 5;
-        for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " row " << row << " how " << how;
+        for (int64_t c = 0; c < s.dv; ++c)
+          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " row " << row << " how " << how;
       }
     }
   }

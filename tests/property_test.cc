@@ -193,7 +193,8 @@ TEST(PropertyTest, OutIsNoLargerThanTheLargestVisibleValue) {
 
 TEST(PropertyTest, SplittingKeysAndMergingIsTheWhole) {
   for (const Kernel& kernel : test::Kernels()) {
-    for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{{0, 67}, {0, 1, 67}, {0, 30, 67}, {0, 16, 32, 48, 67}, {0, 33, 33, 67}}) {
+    for (const std::vector<int64_t>& cuts :
+         std::vector<std::vector<int64_t>>{{0, 67}, {0, 1, 67}, {0, 30, 67}, {0, 16, 32, 48, 67}, {0, 33, 33, 67}}) {
       ProblemSpec s = Spec();
       s.weights = false, s.bias = Axes::kHQK, s.bias_removes = 0.5;
       RandomProblem whole(s, test::BaseSeed());
@@ -316,8 +317,9 @@ TEST(ScaleTest, OnlyTheScaledProductCanOverflow) {
     double q, k;
     float scale;
   };
-  for (const Extreme& e : {Extreme{1e20, 1e20, 1e-38f}, Extreme{3e38, 1, 1e-38f}, Extreme{1, 3e38, 1e-38f}, Extreme{1e19, 1e19, 0.5f}, Extreme{1e4, 1e-38, 1e35f}, Extreme{1e-38, 1e4, 1e35f}, Extreme{1e-20, 1e-20, 1e38f},
-                           Extreme{1e-38, 1, 1e38f}, Extreme{1, 1e-38, 1e38f}, Extreme{1e30, 1e-30, 1.0f}, Extreme{1e-30, 1e30, 1.0f}, Extreme{1e-19, 1e-19, 3e38f},
+  for (const Extreme& e : {Extreme{1e20, 1e20, 1e-38f}, Extreme{3e38, 1, 1e-38f}, Extreme{1, 3e38, 1e-38f}, Extreme{1e19, 1e19, 0.5f},
+                           Extreme{1e4, 1e-38, 1e35f}, Extreme{1e-38, 1e4, 1e35f}, Extreme{1e-20, 1e-20, 1e38f}, Extreme{1e-38, 1, 1e38f},
+                           Extreme{1, 1e-38, 1e38f}, Extreme{1e30, 1e-30, 1.0f}, Extreme{1e-30, 1e30, 1.0f}, Extreme{1e-19, 1e-19, 3e38f},
                            Extreme{1e36, 1e-3, 1e-33f}, Extreme{1e-36, 1e3, 1e33f}}) {
     ProblemSpec s;
     s.Hq = 2, s.Tq = 5, s.Tk = 19, s.dk = 4, s.dv = 3, s.scale = e.scale;
@@ -419,7 +421,8 @@ TEST(ScoreStepTest, QueryHeadsReadTheirKvHead) {
       RandomProblem p(s, test::BaseSeed());
       for (int64_t b = 0; b < s.B; ++b) {
         for (int64_t h = 0; h < s.Hkv; ++h) {
-          for (int64_t j = 0; j < s.Tk; ++j) p.v.SetAt({b, h, j, 0}, static_cast<double>(h)), p.v.SetAt({b, h, j, 1}, static_cast<double>(b));
+          for (int64_t j = 0; j < s.Tk; ++j)
+            p.v.SetAt({b, h, j, 0}, static_cast<double>(h)), p.v.SetAt({b, h, j, 1}, static_cast<double>(b));
         }
       }
       RunOn(kernel, p);
@@ -450,7 +453,9 @@ TEST(ScoreStepTest, PairsAreVisibleWhereTheContractSays) {
           RunOn(kernel, p);
           for (int64_t n = 0; n < p.weights.size(); ++n) {
             const int64_t b = n / (s.Hq * s.Tq * s.Tk), i = n / s.Tk % s.Tq, j = n % s.Tk;
-            ASSERT_EQ(p.weights.Get(n) > 0, p.InBand(b, i, j)) << ToString(kernel) << " b " << b << " i " << i << " j " << j << " seed " << seed << "\n" << ToString(s);
+            ASSERT_EQ(p.weights.Get(n) > 0, p.InBand(b, i, j))
+                << ToString(kernel) << " b " << b << " i " << i << " j " << j << " seed " << seed << "\n"
+                << ToString(s);
           }
         }
       }
@@ -481,7 +486,8 @@ TEST(ScoreStepTest, HugeWindowsAndOffsetsDoNotOverflow) {
               if (window.right != -1 && j > position + window.right) visible = false;
               sees = sees || visible;
             }
-            EXPECT_EQ(p.lse.Get(i) > -std::numeric_limits<double>::infinity(), sees) << ToString(kernel) << " offset " << offset << " i " << i;
+            EXPECT_EQ(p.lse.Get(i) > -std::numeric_limits<double>::infinity(), sees)
+                << ToString(kernel) << " offset " << offset << " i " << i;
           }
         }
       }

@@ -242,14 +242,14 @@ TEST(Visible, OffsetMovesCausalAndWindow) {
 TEST(Visible, LengthsAndOffsetsOfEachSequence) {
   Example e(MakeSizes(2, 1, 1, 3, 4, 1, 1));
   const int32_t q_lengths[] = {2, 3};
-  const int64_t kv_lengths[] = {3, 4};
+  const int64_t kv_lengths[] = {4, 3};
   e.problem.score.q_lengths = View(q_lengths, {2});
   e.problem.score.kv_lengths = View(kv_lengths, {2});
-  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1110", "1110", "0000"}));
-  EXPECT_EQ(Picture(e.problem, 1), (Rows{"1111", "1111", "1111"}));
+  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1111", "1111", "0000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Rows{"1110", "1110", "1110"}));
   e.problem.score.causal = Causal::kBottomRight;  // the last query of a sequence sees its last key
-  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1100", "1110", "0000"}));
-  EXPECT_EQ(Picture(e.problem, 1), (Rows{"1100", "1110", "1111"}));
+  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1110", "1111", "0000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Rows{"1000", "1100", "1110"}));
   const int32_t offsets[] = {0, -2};
   e.problem.score.query_offsets = View(offsets, {2});
   EXPECT_EQ(Picture(e.problem, 0), (Rows{"1000", "1100", "0000"}));

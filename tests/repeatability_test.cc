@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,19 +57,23 @@ Bits RunSerial(const Kernel& kernel, RandomProblem& p) {
 std::vector<ProblemSpec> Specs() {
   std::vector<ProblemSpec> specs(3);
   ProblemSpec& prefill = specs[0];
-  prefill.B = 2, prefill.Hq = 4, prefill.Hkv = 2, prefill.Tq = 75, prefill.Tk = 150, prefill.dk = 40, prefill.dv = 36, prefill.causal = Causal::kBottomRight;
+  prefill.B = 2, prefill.Hq = 4, prefill.Hkv = 2, prefill.Tq = 75, prefill.Tk = 150, prefill.dk = 40, prefill.dv = 36,
+  prefill.causal = Causal::kBottomRight;
   ProblemSpec& decode = specs[1];
-  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tq = 1, decode.Tk = 3001, decode.dk = 32, decode.dv = 32, decode.kv_lengths = DType::kI32;
+  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tq = 1, decode.Tk = 3001, decode.dk = 32, decode.dv = 32,
+  decode.kv_lengths = DType::kI32;
   ProblemSpec& all = specs[2];
-  all.B = 2, all.Hq = 6, all.Hkv = 2, all.Tq = 17, all.Tk = 66, all.dk = 17, all.dv = 19, all.causal = Causal::kTopLeft, all.window = {30, -1}, all.query_offset = 9;
-  all.softcap = 4, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kBHQK, all.weights = true, all.q_lengths = DType::kI64;
+  all.B = 2, all.Hq = 6, all.Hkv = 2, all.Tq = 17, all.Tk = 66, all.dk = 17, all.dv = 19, all.causal = Causal::kTopLeft,
+  all.window = {30, -1}, all.query_offset = 9;
+  all.softcap = 4, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kBHQK, all.weights = true,
+  all.q_lengths = DType::kI64;
   return specs;
 }
 
 TEST(RepeatabilityTest, EveryRunGivesTheSameBits) {
   for (const ProblemSpec& spec : Specs()) {
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits first = RunSerial(kernel, p);
       for (int n = 0; n < 3; ++n) EXPECT_EQ(first, RunSerial(kernel, p)) << ToString(kernel);
     }
@@ -77,8 +82,8 @@ TEST(RepeatabilityTest, EveryRunGivesTheSameBits) {
 
 TEST(RepeatabilityTest, HostThreadsInAnyOrderGiveTheSameBits) {
   for (const ProblemSpec& spec : Specs()) {
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits serial = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
@@ -98,8 +103,8 @@ TEST(RepeatabilityTest, TbbGivesTheSameBitsForAnyThreads) {
   std::vector<std::unique_ptr<Executor>> executors;
   for (int threads : {1, 2, 3}) executors.push_back(MakeTbbExecutor(threads));
   for (const ProblemSpec& spec : Specs()) {
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits serial = RunSerial(kernel, p);
       for (const auto& executor : executors) {
         p.ResetOutputs();
@@ -113,37 +118,33 @@ TEST(RepeatabilityTest, TbbGivesTheSameBitsForAnyThreads) {
 
 TEST(RepeatabilityTest, LayoutsAndPlacesInMemoryDoNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
-      const Bits dense = RunSerial(kernel, p);
-      for (test::Layout layout : test::kLayouts) {
-        // All of them with this layout, each in a place of its own.
-        const auto storage = [&, place = 0]() mutable { return Storage{layout, test::kPlacements[place++ % 4]}; };
-        auto next = storage;
-        RandomProblem moved(spec, test::BaseSeed());
-        moved.q = p.q.CopiedTo(next());
-        moved.k = p.k.CopiedTo(next());
-        moved.v = p.v.CopiedTo(next());
-        moved.bias = p.bias.CopiedTo(next());
-        moved.mask = p.mask.CopiedTo(next());
-        moved.out = moved.out.CopiedTo(next());
-        moved.lse = moved.lse.CopiedTo(next());
-        moved.weights = moved.weights.CopiedTo(next());
-        moved.Refresh();
-        EXPECT_EQ(dense, RunSerial(kernel, moved)) << ToString(kernel) << " " << ToString(Storage{layout, Placement::kAligned});
+    RandomProblem p(spec, test::BaseSeed());
+    std::vector<Bits> dense;
+    for (const Kernel& kernel : KernelsAndAuto()) dense.push_back(RunSerial(kernel, p));
+    const auto expect_the_same = [&](const std::function<Storage()>& next, const std::string& what) {
+      RandomProblem moved = p;
+      for (OwnedTensor RandomProblem::* tensor :
+           {&RandomProblem::q, &RandomProblem::k, &RandomProblem::v, &RandomProblem::bias, &RandomProblem::mask, &RandomProblem::out,
+            &RandomProblem::lse, &RandomProblem::weights}) {
+        moved.*tensor = (p.*tensor).CopiedTo(next());
       }
-      RandomProblem unaligned(spec, test::BaseSeed());
-      for (OwnedTensor* tensor : {&unaligned.q, &unaligned.k, &unaligned.v, &unaligned.out}) *tensor = tensor->CopiedTo({test::Layout::kDense, Placement::kUnaligned});
-      unaligned.Refresh();
-      EXPECT_EQ(dense, RunSerial(kernel, unaligned)) << ToString(kernel);
+      moved.Refresh();
+      size_t n = 0;
+      for (const Kernel& kernel : KernelsAndAuto()) EXPECT_EQ(dense[n++], RunSerial(kernel, moved)) << ToString(kernel) << " " << what;
+    };
+    for (test::Layout layout : test::kLayouts) {
+      // All of them with this layout, each in a place of its own.
+      expect_the_same([&, place = 0]() mutable { return Storage{layout, test::kPlacements[place++ % 4]}; },
+                      ToString(Storage{layout, Placement::kAligned}));
     }
+    expect_the_same([] { return Storage{test::Layout::kDense, Placement::kUnaligned}; }, "unaligned");
   }
 }
 
 TEST(RepeatabilityTest, WhatTheWorkspaceHeldAndWhereItLiesDoesNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits expected = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
@@ -156,7 +157,8 @@ TEST(RepeatabilityTest, WhatTheWorkspaceHeldAndWhereItLiesDoesNotChangeBits) {
           ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data() + shift, bytes}).ok());
           EXPECT_EQ(expected, BitsOf(p)) << ToString(kernel) << " fill " << fill << " shift " << shift;
           for (size_t n = 0; n < shift; ++n) ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote before the workspace";
-          for (size_t n = shift + bytes; n < bytes + 128; ++n) ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote behind the workspace";
+          for (size_t n = shift + bytes; n < bytes + 128; ++n)
+            ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote behind the workspace";
         }
       }
     }
@@ -184,8 +186,8 @@ Problem PartOf(const RandomProblem& p, int64_t b, int64_t nb, int64_t g, int64_t
 TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
   for (ProblemSpec spec : Specs()) {
     spec.B = 4;
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits whole = RunSerial(kernel, p);
       p.ResetOutputs();
       // One by one, then by pairs: into the same outputs.
@@ -203,8 +205,8 @@ TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
 
 TEST(RepeatabilityTest, AKvHeadAloneIsTheHeadAmongOthers) {
   for (const ProblemSpec& spec : Specs()) {
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits whole = RunSerial(kernel, p);
       p.ResetOutputs();
       for (int64_t g = 0; g < spec.Hkv; ++g) {
@@ -222,11 +224,12 @@ TEST(RepeatabilityTest, SequencesOfVeryDifferentLengthsDoNotDisturbEachOther) {
   spec.B = 5, spec.Hq = 8, spec.Hkv = 2, spec.Tq = 100, spec.Tk = 2500, spec.dk = 32, spec.dv = 32, spec.causal = Causal::kBottomRight;
   spec.q_lengths = DType::kI32, spec.kv_lengths = DType::kI32;
   const int64_t q_lengths[] = {1, 100, 7, 1, 33}, kv_lengths[] = {2500, 100, 2001, 1, 0};
+  RandomProblem p(spec, test::BaseSeed());
+  for (int64_t b = 0; b < spec.B; ++b)
+    p.q_lengths.Set(b, static_cast<double>(q_lengths[b])), p.kv_lengths.Set(b, static_cast<double>(kv_lengths[b]));
+  test::Random random(test::BaseSeed());  // where the drawn lengths had left NaN
+  for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
   for (const Kernel& kernel : KernelsAndAuto()) {
-    RandomProblem p(spec, test::BaseSeed());
-    for (int64_t b = 0; b < spec.B; ++b) p.q_lengths.Set(b, static_cast<double>(q_lengths[b])), p.kv_lengths.Set(b, static_cast<double>(kv_lengths[b]));
-    test::Random random(test::BaseSeed());
-    for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
     const Bits whole = RunSerial(kernel, p);
     p.ResetOutputs();
     for (int64_t b = 0; b < spec.B; ++b) {
@@ -238,31 +241,31 @@ TEST(RepeatabilityTest, SequencesOfVeryDifferentLengthsDoNotDisturbEachOther) {
 }
 
 TEST(RepeatabilityTest, TheSizeOfTheCacheAndOfThePaddingDoesNotMatter) {
-  // The first 9 queries and 1100 keys of larger tensors, by lengths or by shape.
+  // The first queries and 1100 keys of larger tensors, by lengths or by shape.
+  ProblemSpec spec;
+  spec.Hq = 4, spec.Hkv = 2, spec.Tq = 70, spec.Tk = 4000, spec.dk = 24, spec.dv = 24, spec.causal = Causal::kBottomRight;
+  spec.q_lengths = DType::kI32, spec.kv_lengths = DType::kI64;
+  RandomProblem p(spec, test::BaseSeed());
+  test::Random random(test::BaseSeed());  // where the drawn lengths had left NaN
+  for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
+  p.kv_lengths.Set(0, 1100);
   for (int64_t queries : {1, 9, 64}) {
+    p.q_lengths.Set(0, static_cast<double>(queries));
+    OwnedTensor out(DType::kF32, {1, spec.Hq, queries, spec.dv}), lse(DType::kF32, {1, spec.Hq, queries});
+    Problem trimmed = p.problem;
+    trimmed.score.q_lengths = trimmed.score.kv_lengths = TensorView();
+    trimmed.q.shape[2] = queries;
+    trimmed.k.shape[2] = trimmed.v.shape[2] = 1100;
+    trimmed.out = out.mutable_view();
+    trimmed.lse = lse.mutable_view();
     for (const Kernel& kernel : KernelsAndAuto()) {
-      ProblemSpec spec;
-      spec.Hq = 4, spec.Hkv = 2, spec.Tq = 70, spec.Tk = 4000, spec.dk = 24, spec.dv = 24, spec.causal = Causal::kBottomRight;
-      spec.q_lengths = DType::kI32, spec.kv_lengths = DType::kI64;
-      RandomProblem p(spec, test::BaseSeed());
-      test::Random random(test::BaseSeed());
-      for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
-      p.q_lengths.Set(0, static_cast<double>(queries));
-      p.kv_lengths.Set(0, 1100);
       RunSerial(kernel, p);
-
-      OwnedTensor out(DType::kF32, {1, spec.Hq, queries, spec.dv}), lse(DType::kF32, {1, spec.Hq, queries});
-      Problem trimmed = p.problem;
-      trimmed.score.q_lengths = trimmed.score.kv_lengths = TensorView();
-      trimmed.q.shape[2] = queries;
-      trimmed.k.shape[2] = trimmed.v.shape[2] = 1100;
-      trimmed.out = out.mutable_view();
-      trimmed.lse = lse.mutable_view();
       ASSERT_TRUE(Attention(trimmed, test::Options(kernel), SerialExecutor()).ok());
       for (int64_t h = 0; h < spec.Hq; ++h) {
         for (int64_t i = 0; i < queries; ++i) {
           ASSERT_EQ(lse.At({0, h, i}), p.lse.At({0, h, i})) << ToString(kernel) << " queries " << queries;
-          for (int64_t c = 0; c < spec.dv; ++c) ASSERT_EQ(out.At({0, h, i, c}), p.out.At({0, h, i, c})) << ToString(kernel) << " queries " << queries;
+          for (int64_t c = 0; c < spec.dv; ++c)
+            ASSERT_EQ(out.At({0, h, i, c}), p.out.At({0, h, i, c})) << ToString(kernel) << " queries " << queries;
         }
       }
     }
@@ -271,8 +274,8 @@ TEST(RepeatabilityTest, TheSizeOfTheCacheAndOfThePaddingDoesNotMatter) {
 
 TEST(RepeatabilityTest, RoomForUpdatesDoesNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
+    RandomProblem p(spec, test::BaseSeed());
     for (const Kernel& kernel : KernelsAndAuto()) {
-      RandomProblem p(spec, test::BaseSeed());
       const Bits expected = RunSerial(kernel, p);
       PlanOptions options = test::Options(kernel);
       options.max_queries = spec.Tq + 300, options.max_keys = spec.Tk + 5000;

@@ -157,8 +157,10 @@ TEST(OwnedTensorTest, ElementsKeepTheirValuesInEveryLayoutAndPlace) {
           for (int64_t t = 0; t < 4; ++t) {
             for (int64_t d = 0; d < 5; ++d, ++n) {
               float value;
-              std::memcpy(&value, static_cast<const char*>(view.data) + b * view.stride[0] + h * view.stride[1] + t * view.stride[2] + d * view.stride[3],
-                          sizeof value);
+              std::memcpy(
+                  &value,
+                  static_cast<const char*>(view.data) + b * view.stride[0] + h * view.stride[1] + t * view.stride[2] + d * view.stride[3],
+                  sizeof value);
               ASSERT_EQ(value, static_cast<float>(n)) << ToString(test::Storage{layout, placement});
             }
           }

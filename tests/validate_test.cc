@@ -59,8 +59,10 @@ struct Rule {
   Seen seen = Seen::kAlways;
 };
 
-#define RULE(name, statement, ...) \
-  Rule { name, [](Problem& p) { statement; }, __VA_ARGS__ }
+#define RULE(name, statement, ...)                   \
+  Rule {                                             \
+    name, [](Problem& p) { statement; }, __VA_ARGS__ \
+  }
 
 std::vector<Rule> Rules() {
   const StatusCode unsupported = StatusCode::kUnsupported;
@@ -114,7 +116,8 @@ std::vector<Rule> Rules() {
       RULE("weights queries", p.weights.shape[2] = 6, {"weights.shape[2]", "6", "5"}),
       RULE("weights keys", p.weights.shape[3] = 8, {"weights.shape[3]", "8", "9"}),
       RULE("q negative", p.q.shape[2] = -5, {"q.shape[2]", "-5"}),
-      RULE("q and out negative", (p.q.shape[2] = -5, p.out.shape[2] = -5, p.lse.shape[2] = -5, p.weights.shape[2] = -5), {"q.shape[2]", "-5"}),
+      RULE("q and out negative", (p.q.shape[2] = -5, p.out.shape[2] = -5, p.lse.shape[2] = -5, p.weights.shape[2] = -5),
+           {"q.shape[2]", "-5"}),
       RULE("k negative", (p.k.shape[2] = -9, p.v.shape[2] = -9), {"k.shape[2]", "-9"}),
       RULE("v negative", p.v.shape[3] = -7, {"v.shape[3]", "-7"}),
       RULE("batch negative", (p.q.shape[0] = -2, p.k.shape[0] = -2, p.v.shape[0] = -2, p.out.shape[0] = -2), {"q.shape[0]", "-2"}),
@@ -132,7 +135,8 @@ std::vector<Rule> Rules() {
       RULE("mask batch", p.score.mask.shape[0] = 3, {"mask.shape[0]", "3", "2"}),
       RULE("mask of nothing", p.score.mask.shape[3] = 0, {"mask.shape[3]", "0", "9"}),
       RULE("mask negative", p.score.mask.shape[2] = -1, {"mask.shape[2]", "-1"}),
-      RULE("mask of lower rank aligns right", (p.score.mask.rank = 2, p.score.mask.shape[0] = 9, p.score.mask.shape[1] = 5), {"mask.shape", "9", "5"}),
+      RULE("mask of lower rank aligns right", (p.score.mask.rank = 2, p.score.mask.shape[0] = 9, p.score.mask.shape[1] = 5),
+           {"mask.shape", "9", "5"}),
       RULE("bias keys", p.score.bias.shape[3] = 10, {"bias.shape[3]", "10", "9"}),
       RULE("bias queries", p.score.bias.shape[2] = 2, {"bias.shape[2]", "2", "5"}),
       RULE("bias heads", p.score.bias.shape[1] = 2, {"bias.shape[1]", "2", "4"}),
@@ -508,7 +512,8 @@ TEST(ValidateTest, InvalidPlans) {
     EXPECT_FALSE(plan->valid());
     EXPECT_EQ(plan->WorkspaceBytes(1), 0u);
     BoundCall call;
-    for (const Status& status : {fovea::Run(*plan, p.problem, planned.workspace), Bind(*plan, p.problem, planned.workspace, 1, &call), plan->Update(p.problem)}) {
+    for (const Status& status :
+         {fovea::Run(*plan, p.problem, planned.workspace), Bind(*plan, p.problem, planned.workspace, 1, &call), plan->Update(p.problem)}) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
       EXPECT_TRUE(Says(status, {"plan"}));
     }
@@ -533,14 +538,24 @@ struct Other {
 
 std::vector<Other> OtherProblems() {
   return {
-      {"batch", [](RandomProblem& p) {
-         for (int64_t* shape : {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape}) shape[0] = 1;
-         for (TensorView* view : {&p.problem.score.query_offsets, &p.problem.score.q_lengths, &p.problem.score.kv_lengths, &p.problem.score.bias, &p.problem.score.mask}) view->shape[0] = 1;
-       }, "shape[0]"},
-      {"query heads", [](RandomProblem& p) {
-         for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape, p.problem.score.bias.shape, p.problem.score.mask.shape}) shape[1] = 2;
+      {"batch",
+       [](RandomProblem& p) {
+         for (int64_t* shape :
+              {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape})
+           shape[0] = 1;
+         for (TensorView* view : {&p.problem.score.query_offsets, &p.problem.score.q_lengths, &p.problem.score.kv_lengths,
+                                  &p.problem.score.bias, &p.problem.score.mask})
+           view->shape[0] = 1;
+       },
+       "shape[0]"},
+      {"query heads",
+       [](RandomProblem& p) {
+         for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
+                                p.problem.score.bias.shape, p.problem.score.mask.shape})
+           shape[1] = 2;
          p.problem.score.alibi_slopes.shape[0] = p.problem.score.sinks.shape[0] = 2;
-       }, "q.shape[1]"},
+       },
+       "q.shape[1]"},
       {"KV heads", [](RandomProblem& p) { p.problem.k.shape[1] = p.problem.v.shape[1] = 1; }, "k.shape[1]"},
       {"dk", [](RandomProblem& p) { p.problem.q.shape[3] = p.problem.k.shape[3] = 5; }, "shape[3]"},
       {"dv", [](RandomProblem& p) { p.problem.v.shape[3] = p.problem.out.shape[3] = 6; }, "shape[3]"},
@@ -565,15 +580,21 @@ std::vector<Other> OtherLengths() {
   static const int32_t other_q_lengths[] = {2, 3}, other_offsets[] = {1, -1};
   static const int64_t other_kv_lengths[] = {0, 0};
   return {
-      {"fewer queries", [](RandomProblem& p) {
-         for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape, p.problem.score.bias.shape, p.problem.score.mask.shape}) shape[2] = 4;
+      {"fewer queries",
+       [](RandomProblem& p) {
+         for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
+                                p.problem.score.bias.shape, p.problem.score.mask.shape})
+           shape[2] = 4;
          p.q_lengths.Fill([] { return 4; });
-       }, "q.shape[2]"},
-      {"fewer keys", [](RandomProblem& p) {
+       },
+       "q.shape[2]"},
+      {"fewer keys",
+       [](RandomProblem& p) {
          p.problem.k.shape[2] = p.problem.v.shape[2] = 8;
          for (int64_t* shape : {p.problem.weights.shape, p.problem.score.bias.shape, p.problem.score.mask.shape}) shape[3] = 8;
          p.kv_lengths.Fill([] { return 8; });
-       }, "k.shape[2]"},
+       },
+       "k.shape[2]"},
       {"q_lengths", [](RandomProblem& p) { p.problem.score.q_lengths.data = other_q_lengths; }, "q_lengths"},
       {"kv_lengths", [](RandomProblem& p) { p.problem.score.kv_lengths.data = other_kv_lengths; }, "kv_lengths"},
       {"query_offsets", [](RandomProblem& p) { p.problem.score.query_offsets.data = other_offsets; }, "query_offsets"},
@@ -700,8 +721,9 @@ TEST(ValidateTest, UpdateRefusesSizesBeyondItsRoom) {
     const char* field;  // null: fits
     const char* values[2];
   };
-  for (const Sizes& size : {Sizes{8, 20, nullptr, {}}, Sizes{9, 20, "q.shape[2]", {"9", "8"}}, Sizes{8, 21, "k.shape[2]", {"21", "20"}}, Sizes{1, 1, nullptr, {}}, Sizes{8, 20, nullptr, {}},
-                            Sizes{0, 20, nullptr, {}}, Sizes{8, 0, nullptr, {}}, Sizes{5, 9, nullptr, {}}}) {
+  for (const Sizes& size : {Sizes{8, 20, nullptr, {}}, Sizes{9, 20, "q.shape[2]", {"9", "8"}}, Sizes{8, 21, "k.shape[2]", {"21", "20"}},
+                            Sizes{1, 1, nullptr, {}}, Sizes{8, 20, nullptr, {}}, Sizes{0, 20, nullptr, {}}, Sizes{8, 0, nullptr, {}},
+                            Sizes{5, 9, nullptr, {}}}) {
     RandomProblem other = sized(size.Tq, size.Tk);
     const Status status = planned.plan.Update(other.problem);
     if (size.field == nullptr) {

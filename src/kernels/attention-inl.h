@@ -9,6 +9,7 @@
 #define FOVEA_SRC_KERNELS_ATTENTION_INL_H_
 #endif
 
+#include "kernels/ahead-inl.h"
 #include "kernels/modifiers-inl.h"
 #include "kernels/take-inl.h"
 
@@ -81,7 +82,7 @@ inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, c
   }
 }
 
-// Every block of keys that some tile sees, as scores: visit(tile, block, span, values) finds S of the tile in scratch.
+// Every block of keys that some tile sees, as scores: visit(tile, block, span, values, ahead) finds S of the tile in scratch.
 template <class Engine, class Visit>
 HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Tile* tiles, int count, bool with_values, Scratch& w,
                                    const Visit& visit) {
@@ -94,24 +95,33 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
   for (int64_t first = start; first < keys.end; first += g.block_keys) {
     const Block block = {first, std::min<int64_t>(g.block_keys, item.keys.end - first)};
     const auto sees = [&](const Tile& tile) { return tile.any.first < block.first + block.n && tile.any.end > block.first; };
-    bool seen = false, removes = removes_pairs;
+    bool removes = removes_pairs;
+    int64_t seen = 0;
     for (int t = 0; t < count; ++t) {
       if (!sees(tiles[t])) continue;
-      seen = true;
+      ++seen;
       removes = removes || Clamp<Lanes>(tiles[t], block).partial;
     }
-    if (!seen) continue;
+    if (seen == 0) continue;
     const Rows k = TakeRows(call.problem->k, item, block, Engine::kAliasing, w.k);
     const Values v = with_values ? TakeValues<Engine>(call, item, block, removes, w) : Values{{nullptr, 0}, nullptr};
+    Ahead ahead;
+    if (first + g.block_keys < keys.end) {
+      ahead.AddBlock(*call.problem, item, {first + g.block_keys, std::min<int64_t>(g.block_keys, keys.end - first - g.block_keys)});
+    } else {
+      if (with_values) AddOutput(call, item, ahead);
+      if (call.next != nullptr) AddItem(call, *call.next, ahead);
+    }
+    ahead.SpreadOver(seen * Engine::MicroKernelCalls(block.n, g));
     for (int t = 0; t < count; ++t) {
       const Tile& tile = tiles[t];
       if (!sees(tile)) continue;
       const Span span = Clamp<Lanes>(tile, block);
-      Engine::Scores(tile, k, span, g, w.s);
+      Engine::Scores(tile, k, span, g, w.s, ahead);
       Modify<Lanes>(call, item, tile, block, span, w);
       if (span.partial) MaskByPosition<Lanes>(tile, block, span, g.block_keys, w.row_values, g.tile_lanes, w.s);
       Engine::Seal(tile, span, g.block_keys, w.s);
-      visit(tile, block, span, v);
+      visit(tile, block, span, v, ahead);
     }
   }
 }
@@ -209,9 +219,9 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(call, item, w, true, tiles);
   ForEachScoredBlock<Engine>(call, item, tiles, count, true, w,
-                             [&](const Tile& tile, const Block& block, const Span& span, const Values& v) HWY_ATTR {
+                             [&](const Tile& tile, const Block& block, const Span& span, const Values& v, Ahead& ahead) HWY_ATTR {
                                SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
-                               Engine::Accumulate(tile, v.rows, span, call.geometry, w.s);
+                               Engine::Accumulate(tile, v.rows, span, call.geometry, w.s, ahead);
                                if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v, w);
                              });
   for (int t = 0; t < count; ++t) Finish<Engine>(call, item, tiles[t], w);
@@ -236,10 +246,10 @@ void EmitWeights(const KernelCall& call, const Item& item, char* scratch) {
     }
   }
   ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                             [&](const Tile& tile, const Block&, const Span& span, const Values&)
+                             [&](const Tile& tile, const Block&, const Span& span, const Values&, Ahead&)
                                  HWY_ATTR { SoftmaxOf<Engine>(tile, span, g, w.s); });
   ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                             [&](const Tile& tile, const Block& block, const Span& span, const Values&) HWY_ATTR {
+                             [&](const Tile& tile, const Block& block, const Span& span, const Values&, Ahead&) HWY_ATTR {
                                ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
                                  return ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
                                });

@@ -45,6 +45,7 @@ struct KernelCall {
   const SequenceLengths* lengths = nullptr;  // [B]
   Geometry geometry;
   float scale = 1;
+  const Item* next = nullptr;  // the item that probably follows on this worker, of the same geometry; a hint for prefetching, may be null
 };
 
 // One row block whose key range was split: `parts` states in key order, PartialFloats apart.

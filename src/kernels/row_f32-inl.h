@@ -7,7 +7,7 @@
 #define FOVEA_SRC_KERNELS_ROW_F32_INL_H_
 #endif
 
-#include "kernels/tile-inl.h"
+#include "kernels/ahead-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -95,27 +95,32 @@ struct RowEngine {
   using Lanes = LanesAreKeys;
   static constexpr int64_t kAliasing = 0;  // rows are read once, in order
 
+  static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
+
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
 
   template <int kRows>
-  static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span, const Geometry& g, float* s) {
+  static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
     int64_t key = span.first;
-    for (; key + 4 <= span.end; key += 4) RowScoresOf<4, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key + 4 <= span.end; key += 4) {
+      ahead.Step();
+      RowScoresOf<4, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+    }
     for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s) {
+  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     const float* q = tile.q;
     int rows = tile.count;
-    for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys)) ScoresOfRows<4>(q, k, span, g, s);
+    for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys)) ScoresOfRows<4>(q, k, span, g, s, ahead);
     switch (rows) {
       case 3:
-        return ScoresOfRows<3>(q, k, span, g, s);
+        return ScoresOfRows<3>(q, k, span, g, s, ahead);
       case 2:
-        return ScoresOfRows<2>(q, k, span, g, s);
+        return ScoresOfRows<2>(q, k, span, g, s, ahead);
       case 1:
-        return ScoresOfRows<1>(q, k, span, g, s);
+        return ScoresOfRows<1>(q, k, span, g, s, ahead);
       default:
         return;
     }
@@ -141,7 +146,7 @@ struct RowEngine {
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s, Ahead&) {
     int r = 0;
     for (; r + 2 <= tile.count; r += 2) {
       AccumulateRows<2>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));

@@ -7,7 +7,7 @@
 #define FOVEA_SRC_KERNELS_TILE_F32_INL_H_
 #endif
 
-#include "kernels/tile-inl.h"
+#include "kernels/ahead-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -85,25 +85,29 @@ struct TileEngine {
   using Lanes = LanesAreQueries<kVectors>;
   static constexpr int64_t kAliasing = 4096;  // L1 of every x86 and Arm core so far: 64 sets of 64 bytes
 
+  static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) { return keys / kTileScalars + g.dv / kTileScalars; }
+
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
 
-  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s) {
+  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     const float* from = k.data + span.first * k.stride;
     float* to = s + span.first * Lanes::kRows;
     int64_t n = span.end - span.first;
     for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
+      ahead.Step();
       ScoresOf<kTileScalars, kVectors>(from, k.stride, tile.q, g.dk, to);
     }
     WithRemainder<kTileScalars>(n, [&](auto keys) HWY_ATTR { ScoresOf<keys(), kVectors>(from, k.stride, tile.q, g.dk, to); });
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s, Ahead& ahead) {
     const float* from = v.data + span.first * v.stride;
     const float* p = s + span.first * Lanes::kRows;
     const int64_t keys = span.end - span.first;
     float* o = tile.o;
     int64_t n = g.dv;
     for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars, o += kTileScalars * Lanes::kRows) {
+      ahead.Step();
       AccumulateOf<kTileScalars, kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
     }
     WithRemainder<kTileScalars>(

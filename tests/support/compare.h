@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "fovea/attention.h"
-#include "reference/reference.h"
 #include "support/manifest.h"
 
 namespace fovea::test {
 
 // Element n passes when it is NaN where `want` is NaN, equals an infinite `want`, and otherwise |got − want| ≤ atol[n] + rtol·|want|. `got` is
-// rounded to float first: an overflow of float counts as infinite. Where atol is infinite anything passes. Both are dense in C order of `shape`.
-// The failure shows the worst element.
+// rounded to float first: an overflow of float counts as infinite. Both are dense in C order of `shape`. The failure shows the worst element.
 ::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
                                 const std::vector<int64_t>& shape, const std::vector<double>& atol, double rtol);
 
@@ -46,10 +44,6 @@ class Outputs {
   std::vector<float> out_, lse_, weights_;
   TensorView out_view_, lse_view_, weights_view_;
 };
-
-// Outputs of an f32 computation of `problem` against the reference, under the contract's precision: row by row |error| ≤ t·max|v| for out (and
-// 1e-5·|lse| more than t for lse, which is rounded to float itself), t for weights.
-::testing::AssertionResult NearReference(const Outputs& got, const reference::ForwardResult& want, const Problem& problem);
 
 }  // namespace fovea::test
 

@@ -50,7 +50,8 @@ uint16_t DoubleToHalf(double value) {
 std::string ToString(const Storage& storage) {
   static const char* const kLayoutNames[] = {"dense", "swapped", "transposed", "reversed", "padded", "page", "sparse"};
   static const char* const kPlacementNames[] = {"aligned", "unaligned", "before-guard", "after-guard"};
-  std::string text = std::string(kLayoutNames[static_cast<int>(storage.layout)]) + "/" + kPlacementNames[static_cast<int>(storage.placement)];
+  std::string text =
+      std::string(kLayoutNames[static_cast<int>(storage.layout)]) + "/" + kPlacementNames[static_cast<int>(storage.placement)];
   for (int a = 0; a < kMaxRank; ++a) {
     if (storage.broadcast >> a & 1) text += "/broadcast" + std::to_string(a);
   }
@@ -165,7 +166,8 @@ bool OwnedTensor::Untouched() const {
 
 bool OwnedTensor::PaddingUntouched() const {
   std::vector<unsigned char> bytes(memory_.data(), memory_.data() + memory_.bytes());
-  for (int64_t n = 0; n < size(); ++n) std::memset(bytes.data() + (Address(n) - memory_.data()), kFill, static_cast<size_t>(SizeOf(view_.dtype)));
+  for (int64_t n = 0; n < size(); ++n)
+    std::memset(bytes.data() + (Address(n) - memory_.data()), kFill, static_cast<size_t>(SizeOf(view_.dtype)));
   for (unsigned char byte : bytes) {
     if (byte != kFill) return false;
   }

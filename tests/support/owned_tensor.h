@@ -79,11 +79,11 @@ class OwnedTensor {
   // Gives each element next(); a broadcast element keeps the last of its values.
   void Fill(const std::function<double()>& next);
 
-  std::vector<double> Dense() const;            // C order
-  std::vector<unsigned char> Bytes() const;     // the elements' bytes in C order: for bit-identity
-  void Reset();                                 // all bytes to kFill, padding included
-  bool Untouched() const;                       // all bytes are kFill
-  bool PaddingUntouched() const;                // all bytes outside the elements are
+  std::vector<double> Dense() const;         // C order
+  std::vector<unsigned char> Bytes() const;  // the elements' bytes in C order: for bit-identity
+  void Reset();                              // all bytes to kFill, padding included
+  bool Untouched() const;                    // all bytes are kFill
+  bool PaddingUntouched() const;             // all bytes outside the elements are
   // The same elements in other memory.
   OwnedTensor CopiedTo(Storage storage) const;
 

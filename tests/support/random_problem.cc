@@ -33,7 +33,8 @@ std::vector<int64_t> Shape(Axes axes, const ProblemSpec& s) {
 }
 
 const char* Name(Axes axes) {
-  static const char* const kNames[] = {"absent", "[Tk]", "[Tq,Tk]", "[Hq,Tq,Tk]", "[Hq,1,Tk]", "[B,1,1,Tk]", "[B,1,Tq,1]", "[B,Hq,Tq,Tk]", "[1]"};
+  static const char* const kNames[] = {"absent",     "[Tk]",       "[Tq,Tk]",      "[Hq,Tq,Tk]", "[Hq,1,Tk]",
+                                       "[B,1,1,Tk]", "[B,1,Tq,1]", "[B,Hq,Tq,Tk]", "[1]"};
   return kNames[static_cast<int>(axes)];
 }
 
@@ -55,7 +56,8 @@ std::string ToString(const ProblemSpec& s) {
   if (s.q_lengths != DType::kNone) text << ", q_lengths " << fovea::Name(s.q_lengths);
   if (s.kv_lengths != DType::kNone) text << ", kv_lengths " << fovea::Name(s.kv_lengths);
   text << (s.lse ? ", lse" : "") << (s.weights ? ", weights" : "");
-  text << ", q " << ToString(s.q) << ", k " << ToString(s.k) << ", v " << ToString(s.v) << ", out " << ToString(s.out) << ", rest " << ToString(s.rest);
+  text << ", q " << ToString(s.q) << ", k " << ToString(s.k) << ", v " << ToString(s.v) << ", out " << ToString(s.out) << ", rest "
+       << ToString(s.rest);
   return text.str();
 }
 

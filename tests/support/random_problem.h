@@ -15,14 +15,14 @@ namespace fovea::test {
 // Which axes of [B, Hq, Tq, Tk] a bias or mask has.
 enum class Axes {
   kAbsent,
-  kK,      // [Tk]
-  kQK,     // [Tq, Tk]
-  kHQK,    // [Hq, Tq, Tk]
-  kH1K,    // [Hq, 1, Tk]
-  kB11K,   // [B, 1, 1, Tk]
-  kB1Q1,   // [B, 1, Tq, 1]
-  kBHQK,   // [B, Hq, Tq, Tk]
-  k1,      // [1]
+  kK,     // [Tk]
+  kQK,    // [Tq, Tk]
+  kHQK,   // [Hq, Tq, Tk]
+  kH1K,   // [Hq, 1, Tk]
+  kB11K,  // [B, 1, 1, Tk]
+  kB1Q1,  // [B, 1, Tq, 1]
+  kBHQK,  // [B, Hq, Tq, Tk]
+  k1,     // [1]
 };
 constexpr Axes kAllAxes[] = {Axes::kAbsent, Axes::kK, Axes::kQK, Axes::kHQK, Axes::kH1K, Axes::kB11K, Axes::kB1Q1, Axes::kBHQK, Axes::k1};
 

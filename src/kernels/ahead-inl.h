@@ -1,0 +1,102 @@
+// Prefetching what is needed next while micro-kernels run: the next block of K and V or, at an item's
+// end, its output rows and what the next item reads first. A hint: it changes
+// no result, and rows are prefetched in ascending order, a few cache lines at each micro-kernel call, so that they never queue up.
+#if defined(FOVEA_SRC_KERNELS_AHEAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_AHEAD_INL_H_
+#undef FOVEA_SRC_KERNELS_AHEAD_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_AHEAD_INL_H_
+#endif
+
+#include "kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+class Ahead {
+ public:
+  // Rows `begin` ≤ row < `end` of head `h` of a [B, H, T, d] tensor.
+  template <class View>
+  void Add(const View& view, int64_t b, int64_t h, int64_t begin, int64_t end) {
+    const int64_t element = SizeOf(view.dtype);
+    if (runs_ == kMaxRuns || view.stride[3] != element || end <= begin) return;
+    const int64_t row_bytes = view.shape[3] * element;
+    Run& run = run_[runs_++];
+    run.row = static_cast<const char*>(view.data) + b * view.stride[0] + h * view.stride[1] + begin * view.stride[2];
+    run.stride = view.stride[2];
+    run.rows = end - begin;
+    run.row_bytes = row_bytes;
+    if (run.stride == row_bytes) {  // one long row
+      run.row_bytes *= run.rows;
+      run.rows = 1;
+    }
+    lines_ += run.rows * ((run.row_bytes + kLine - 1) / kLine);
+  }
+
+  // Every row of K and V that the block holds.
+  void AddBlock(const Problem& problem, const Item& item, const Block& block) {
+    Add(problem.k, item.sequence, item.kv_head, block.first, block.first + block.n);
+    Add(problem.v, item.sequence, item.kv_head, block.first, block.first + block.n);
+  }
+
+  // Spreads what was added over this many calls of Step.
+  void SpreadOver(int64_t calls) { lines_per_step_ = calls > 0 ? (lines_ + calls - 1) / calls : 0; }
+
+  HWY_INLINE void Step() {
+    for (int64_t n = lines_per_step_; n > 0 && at_ < runs_; --n) {
+      Run& run = run_[at_];
+      __builtin_prefetch(run.row + offset_, 0, 2);
+      offset_ += kLine;
+      if (offset_ < run.row_bytes) continue;
+      offset_ = 0;
+      run.row += run.stride;
+      if (--run.rows == 0) ++at_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  static constexpr int kMaxRuns = 24;
+  struct Run {
+    const char* row;
+    int64_t stride;
+    int64_t rows;
+    int64_t row_bytes;
+  };
+  Run run_[kMaxRuns];
+  int runs_ = 0;
+  int at_ = 0;
+  int64_t offset_ = 0;
+  int64_t lines_ = 0;
+  int64_t lines_per_step_ = 0;
+};
+
+// The item's rows of q or out, in all heads of its group.
+template <class View>
+HWY_INLINE void AddQueryRows(const View& view, const Item& item, int64_t group, Ahead& ahead) {
+  const int64_t begin = item.first_row / group, end = (item.first_row + item.rows + group - 1) / group;
+  for (int64_t h = 0; h < group; ++h) ahead.Add(view, item.sequence, item.kv_head * group + h, begin, end);
+}
+
+// What an item writes.
+HWY_INLINE void AddOutput(const KernelCall& call, const Item& item, Ahead& ahead) {
+  if (item.partial == nullptr) AddQueryRows(call.problem->out, item, call.geometry.group, ahead);
+}
+
+// What an item reads first.
+HWY_INLINE void AddItem(const KernelCall& call, const Item& item, Ahead& ahead) {
+  const Geometry& g = call.geometry;
+  const Problem& problem = *call.problem;
+  AddQueryRows(problem.q, item, g.group, ahead);
+  const int64_t begin = item.first_row / g.group;
+  const KeyRange seen = VisibleKeys(call.lengths[item.sequence], problem.score.causal, problem.score.window, begin);
+  const int64_t first = std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
+  ahead.AddBlock(problem, item, {first, std::min<int64_t>(g.block_keys, item.keys.end - first)});
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
