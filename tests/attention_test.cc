@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -316,6 +317,69 @@ TEST(AttentionLayoutTest, RowStridesOfWholePagesWithManyHeads) {
   s.Hq = s.Hkv = 16, s.Tq = 20, s.Tk = 70, s.dk = s.dv = 64, s.causal = Causal::kBottomRight;
   s.q.layout = s.k.layout = s.v.layout = s.out.layout = Layout::kSwapped;
   Check(s, 1);
+}
+
+TEST(AttentionLayoutTest, MemoryBehindKvLengthsIsNeverTouched) {
+  // K and V end with their last valid key, an inaccessible page behind it, while their shape promises more.
+  for (const int64_t length : {0, 1, 13, 64, 100}) {
+    for (const int64_t Tq : {1, 40}) {
+      ProblemSpec s;
+      s.Hq = 3, s.Hkv = 1, s.Tq = Tq, s.Tk = length, s.dk = 20, s.dv = 33, s.weights = true;
+      s.k.placement = s.v.placement = Placement::kBeforeGuard;
+      RandomProblem p(s, test::BaseSeed());
+      const int64_t Tk = 200, kv_lengths[] = {length};
+      OwnedTensor weights(DType::kF32, {1, s.Hq, Tq, Tk});
+      Problem larger = p.problem;
+      larger.k.shape[2] = larger.v.shape[2] = Tk;
+      larger.weights = weights.mutable_view();
+      larger.score.kv_lengths = View(kv_lengths, {1});
+      const auto expected = reference::Forward(larger);
+      for (const test::Kernel& kernel : test::Kernels()) {
+        const Status status = Attention(larger, test::Options(kernel), SerialExecutor());
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_TRUE(test::Matches(larger, expected)) << ToString(kernel) << " length " << length;
+      }
+    }
+  }
+}
+
+TEST(AttentionLayoutTest, ElementsAtAnyByteAddress) {
+  // Any stride is legal: rows of 4·d + 1 bytes put elements at every address.
+  const int64_t Tq = 9, Tk = 37, d = 18;
+  ProblemSpec s;
+  s.Tq = Tq, s.Tk = Tk, s.dk = s.dv = d;
+  RandomProblem p(s, test::BaseSeed());
+  const auto expected = reference::Forward(p.problem);
+  std::vector<std::vector<unsigned char>> memory;
+  const auto shifted = [&](auto view) {
+    memory.emplace_back(static_cast<size_t>(view.shape[2] * (4 * d + 1) + 1));
+    for (int64_t t = 0; t < view.shape[2]; ++t) {
+      std::memcpy(memory.back().data() + 1 + t * (4 * d + 1), static_cast<const char*>(view.data) + t * view.stride[2], 4 * d);
+    }
+    view.data = memory.back().data() + 1;
+    view.stride[2] = 4 * d + 1;
+    return view;
+  };
+  p.problem.q = shifted(p.problem.q);
+  p.problem.k = shifted(p.problem.k);
+  p.problem.v = shifted(p.problem.v);
+  p.problem.out = shifted(p.problem.out);
+  for (const test::Kernel& kernel : test::Kernels()) {
+    const Status status = Attention(p.problem, test::Options(kernel), SerialExecutor());
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernel);
+  }
+}
+
+TEST(AttentionTest, EveryByteButZeroIsTrueInAMask) {
+  ProblemSpec s;
+  s.Hq = 2, s.Tq = 20, s.Tk = 70, s.dk = 8, s.dv = 8, s.mask = Axes::kQK, s.weights = true;
+  RandomProblem p(s, test::BaseSeed());
+  std::vector<unsigned char> bytes(static_cast<size_t>(s.Tq * s.Tk));
+  test::Random random(test::BaseSeed());
+  for (unsigned char& byte : bytes) byte = random.Pick(std::array<unsigned char, 6>{0, 0, 1, 2, 128, 255});
+  p.problem.score.mask = View(static_cast<const void*>(bytes.data()), DType::kBool, {s.Tq, s.Tk});
+  test::ExpectMatchesReference(p);
 }
 
 // ---- sizes of zero ----

@@ -117,22 +117,25 @@ TEST(WorkspaceTest, PartialsAreNoMoreThanAStateForEachRowAndSplit) {
 
 TEST(WorkspaceTest, IsNeverOverrun) {
   // RunHostDriven's workspace ends at an inaccessible page.
-  for (const Kernel& kernel : test::Kernels()) {
-    test::Random random(test::BaseSeed());
-    SCOPED_TRACE("seed " + std::to_string(test::BaseSeed()));
-    for (int n = 0; n < 12; ++n) {
-      ProblemSpec s;
-      s.B = random.Between(1, 2), s.Hkv = random.Between(1, 2), s.Hq = s.Hkv * random.Between(1, 5);
-      s.Tq = random.Between(1, 70), s.Tk = random.Between(1, 300), s.dk = random.Between(1, 140), s.dv = random.Between(1, 140);
-      s.weights = random.Chance(0.5), s.kv_lengths = random.Chance(0.5) ? DType::kI32 : DType::kNone,
-      s.bias = random.Chance(0.5) ? Axes::kHQK : Axes::kAbsent;
-      RandomProblem p(s, test::BaseSeed() + static_cast<uint64_t>(n));
+  test::Random random(test::BaseSeed());
+  SCOPED_TRACE("seed " + std::to_string(test::BaseSeed()));
+  for (int n = 0; n < 30; ++n) {
+    ProblemSpec s;
+    s.B = random.Between(1, 2), s.Hkv = random.Between(1, 2), s.Hq = s.Hkv * random.Between(1, 5);
+    s.Tq = random.Between(1, 70), s.Tk = random.Between(1, 300), s.dk = random.Between(1, 140), s.dv = random.Between(1, 140);
+    s.weights = random.Chance(0.5), s.kv_lengths = random.Chance(0.5) ? DType::kI32 : DType::kNone;
+    s.bias = random.Chance(0.5) ? Axes::kHQK : Axes::kAbsent;
+    const int64_t split_keys = random.Chance(0.5) ? 37 : 0;
+    RandomProblem p(s, test::BaseSeed() + static_cast<uint64_t>(n));
+    const reference::ForwardResult expected = reference::Forward(p.problem);
+    for (const Kernel& kernel : test::Kernels()) {
       PlanOptions options = test::Options(kernel);
-      options.split_keys = random.Chance(0.5) ? 37 : 0;
+      options.split_keys = split_keys;
       const Plan plan = MakePlan(p.problem, options);
+      p.ResetOutputs();
       const Status status = test::RunHostDriven(plan, p.problem, 1 + n % 3, test::BaseSeed());
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel) << "\n" << ToString(s);
+      EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernel) << "\n" << ToString(s);
     }
   }
 }
@@ -326,20 +329,25 @@ TEST(PlanTest, MovesKeepAPlanWhole) {
 TEST(UpdateTest, IsAFreshPlan) {
   std::vector<Kernel> kernels = test::Kernels();
   for (Target target : UsableTargets()) kernels.push_back({target, Engine::kAuto});
+  ProblemSpec s;
+  s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 2100, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
+  s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
+  RandomProblem room(s, test::BaseSeed());
+  std::vector<RandomProblem> steps;
+  for (auto [Tq, Tk] :
+       {std::pair<int64_t, int64_t>{1, 2101}, {1, 2102}, {64, 70}, {7, 2200}, {33, 0}, {0, 5}, {64, 2200}, {1, 1}, {40, 2100}}) {
+    s.Tq = Tq, s.Tk = Tk;
+    steps.emplace_back(s, test::BaseSeed() + steps.size());
+  }
+  SCOPED_TRACE("seed " + std::to_string(test::BaseSeed()));
   for (const Kernel& kernel : kernels) {
-    ProblemSpec s;
-    s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 2100, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
-    s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
-    RandomProblem room(s, test::BaseSeed());
     PlanOptions options = test::Options(kernel);
     options.max_queries = 64, options.max_keys = 2200;
     Plan updated = MakePlan(room.problem, options);
-    uint64_t seed = test::BaseSeed();
-    for (auto [Tq, Tk] :
-         {std::pair<int64_t, int64_t>{1, 2101}, {1, 2102}, {64, 70}, {7, 2200}, {33, 0}, {0, 5}, {64, 2200}, {1, 1}, {40, 2100}}) {
-      s.Tq = Tq, s.Tk = Tk;
-      RandomProblem p(s, ++seed);
-      SCOPED_TRACE(ToString(kernel) + " seed " + std::to_string(seed) + " " + ToString(s));
+    for (RandomProblem& p : steps) {
+      SCOPED_TRACE(ToString(kernel) + " " + ToString(p.spec));
+      const uint64_t seed = test::BaseSeed();
+      p.ResetOutputs();
       const Status status = updated.Update(p.problem);
       ASSERT_TRUE(status.ok()) << status.message();
       const Plan fresh = MakePlan(p.problem, test::Options(kernel));
