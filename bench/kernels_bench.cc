@@ -62,10 +62,12 @@ bench::Pieces BenchedPieces() {
   bench::Pieces pieces;
   pieces.rows = BenchedEngine::Lanes::kRows;
   pieces.scores = [](bench::Operands& x, int64_t d) {
-    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s);
+    Ahead ahead;  // nothing to prefetch
+    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s, ahead);
   };
   pieces.accumulate = [](bench::Operands& x, int64_t d) {
-    BenchedEngine::Accumulate(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s);
+    Ahead ahead;  // nothing to prefetch
+    BenchedEngine::Accumulate(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s, ahead);
   };
   pieces.exp = [](bench::Operands& x) {
     const DF df;
