@@ -22,7 +22,7 @@ Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int w
   const size_t needed = plan.WorkspaceBytes(workers);
   if (workspace.data == nullptr) return Invalid("workspace.data = null, expected %zu bytes (Plan::WorkspaceBytes(%d))", needed, workers);
   if (workspace.bytes < needed) {
-    return Invalid("workspace.bytes = %zu, expected at least %zu (Plan::WorkspaceBytes(%d))", workspace.bytes, needed, workers);
+    return TooSmall("workspace.bytes = %zu, expected at least %zu (Plan::WorkspaceBytes(%d))", workspace.bytes, needed, workers);
   }
   call->plan_ = plan.state();
   call->problem_ = problem;

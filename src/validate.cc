@@ -141,6 +141,14 @@ Status Unsupported(const char* format, ...) noexcept {
   return status;
 }
 
+Status TooSmall(const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  const Status status = Formatted(StatusCode::kOutOfMemory, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
 Status CheckTensor(const TensorFacts& t, int rank) noexcept {
   if (t.rank != rank) return Invalid("%s.rank = %d, expected %d", t.name, t.rank, rank);
   if (!IsKnown(t.dtype)) return Invalid("%s.dtype = %d, expected a known type (1 to 6)", t.name, static_cast<int>(t.dtype));

@@ -27,6 +27,7 @@ Status CheckData(const Problem& problem) noexcept;
 // An error whose message is formatted as by printf.
 Status Invalid(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 Status Unsupported(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
+Status TooSmall(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 
 // Rank, shape and stride rules that every tensor obeys.
 struct TensorFacts {

@@ -36,7 +36,8 @@ HWY_INLINE Rows TakeRows(const TensorView& view, const Item& item, const Block& 
   return {copy, stride};
 }
 
-// A row whose scale·q leaves the comfortable range of f32, though its scores may not: q·scale·2^−x is packed, and scores are multiplied by 2^x later.
+// A row whose scale·q overflows, or is so small that it loses bits, though its scores need not: scale·q·2^−x is packed, and scores are multiplied by
+// 2^x later. |x| is the least that helps, so that channels far smaller than the largest keep what they can.
 template <class Lanes>
 inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, float scale, int r, Tile& tile, float* stage) {
   const int64_t dk = view.shape[3];
@@ -49,7 +50,7 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, f
   max *= std::abs(static_cast<double>(scale));
   if (max == 0 || !std::isfinite(max)) return;  // (a NaN that max hides leaves a NaN row whatever the exponent)
   const int e = std::ilogb(max);
-  const int exponent = e > 64 ? e - 64 : e < -60 ? e + 60 : 0;
+  const int exponent = e > 126 ? e - 126 : e < -60 ? e + 60 : 0;
   if (exponent == 0) return;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
@@ -106,7 +107,7 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
   }
   std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
   for (int r = 0; r < tile.count; ++r) {
-    if (!(max_abs[r] < 0x1p64f && max_abs[r] >= 0x1p-60f) && call.scale != 0.0f)
+    if (!(max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) && call.scale != 0.0f)
       PackExtremeRow<Lanes>(row_data[r], view, call.scale, r, tile, w.stage);
   }
 }
