@@ -45,7 +45,7 @@ TEST(CheckTest, RejectsAnErrorOfTwiceTheBoundInAnyElement) {
     int64_t element;
     double bound;
   } places[] = {
-      {a.p.out, row * 3 + 1, t * largest}, {a.p.lse, row, t + 0x1p-23 * std::fabs(a.expected.lse[row])}, {a.p.weights, row * 9 + 2, t}};
+      {a.p.out, row * 3 + 1, t * largest}, {a.p.lse, row, t + 1e-5 * std::fabs(a.expected.lse[row])}, {a.p.weights, row * 9 + 2, t}};
   for (const auto& place : places) {
     const double right = place.tensor.Get(place.element);
     for (double wrong : {right + 2 * place.bound, right - 2 * place.bound, std::numeric_limits<double>::quiet_NaN(),
