@@ -11,8 +11,12 @@
 namespace fovea {
 namespace {
 
-// Rows of a tile-engine item: enough query tiles to reuse a block of K and V from L2, few enough for Q and O of an item to stay there (d = 128: 128 KiB).
+// Rows of a tile-engine item: enough query tiles to reuse a block of K and V from L2 …
 constexpr int64_t kItemRows = 128;
+// … and few enough for a worker's scratch to stay there beside K and V: at usual head sizes, and at any.
+constexpr int64_t kUsualHead = 128;
+constexpr size_t kUsualScratchBytes = size_t{256} << 10;
+constexpr size_t kScratchBytes = size_t{1} << 20;
 // Keys of a block. Tile: S of a tile (8 KiB for 32 queries) and the rows of V stay in L1. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
 constexpr int32_t kTileBlockKeys = 96;
 constexpr int32_t kRowBlockKeys = 128;
@@ -60,6 +64,8 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   g.block_keys = static_cast<int32_t>(std::min<int64_t>(g.block_keys, RoundUp(keys, 16)));
   const int64_t most_tiles = is_tile ? std::max<int64_t>(kItemRows / s.kernels->max_tile_rows, 1) : 1;
   g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
+  const size_t most_bytes = std::max(g.dk, g.dv) <= kUsualHead ? kUsualScratchBytes : kScratchBytes;
+  while (g.tiles > 1 && s.kernels->scratch_bytes(g) > most_bytes) --g.tiles;
   s.item_rows = g.tiles * tile_rows;
 
   s.row_blocks = CeilDiv(sizes.Tq * g.group, s.item_rows);
@@ -342,7 +348,10 @@ size_t Plan::WorkspaceBytes(int workers) const noexcept {
 
 Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }
 
-Engine Plan::engine() const noexcept { return valid() && !state_->sequences.empty() ? state_->sequences.front().engine : Engine::kAuto; }
+Engine Plan::engine() const noexcept {
+  if (!valid()) return Engine::kAuto;
+  return state_->sequences.empty() ? state_->options.engine : state_->sequences.front().engine;
+}
 
 Cost Plan::cost() const noexcept {
   Cost cost;

@@ -43,7 +43,7 @@ struct Score {
 
   Causal causal = Causal::kNone;
   Window window;
-  std::optional<int64_t> query_offset;  // position of query 0 among the keys: chunked prefill, a cache with a past
+  std::optional<int64_t> query_offset;  // position of query 0 among the keys, |offset| ≤ 2⁶²: chunked prefill, a cache with a past
   TensorView query_offsets;             // the same, one per sequence: i32 or i64 [B]; not together with query_offset
 
   TensorView q_lengths;   // i32 or i64 [B], 0 … Tq; rows at or behind it give out = 0 and lse = −inf

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace fovea {
 
@@ -71,6 +72,19 @@ struct BasicView {
   int64_t stride[kMaxRank] = {};
 
   constexpr bool present() const { return rank != 0; }
+  // A view for writing can be read: out of one call is q of the next.
+  template <class To, class = std::enable_if_t<std::is_same_v<To, BasicView<const void*>> && !std::is_const_v<std::remove_pointer_t<Pointer>>>>
+  constexpr operator To() const {
+    To view;
+    view.data = data;
+    view.dtype = dtype;
+    view.rank = rank;
+    for (int a = 0; a < kMaxRank; ++a) {
+      view.shape[a] = shape[a];
+      view.stride[a] = stride[a];
+    }
+    return view;
+  }
   constexpr int64_t size() const {
     int64_t n = rank == 0 ? 0 : 1;
     for (int a = 0; a < rank; ++a) n *= shape[a];
@@ -81,18 +95,7 @@ struct BasicView {
 using TensorView = BasicView<const void*>;
 using MutableTensorView = BasicView<void*>;
 
-// The view through which an output of one call is read by the next.
-constexpr TensorView AsConst(const MutableTensorView& view) {
-  TensorView result;
-  result.data = view.data;
-  result.dtype = view.dtype;
-  result.rank = view.rank;
-  for (int a = 0; a < kMaxRank; ++a) {
-    result.shape[a] = view.shape[a];
-    result.stride[a] = view.stride[a];
-  }
-  return result;
-}
+constexpr TensorView AsConst(const MutableTensorView& view) { return view; }
 
 namespace internal {
 template <class View, class Pointer, size_t N>

@@ -250,11 +250,14 @@ void EmitWeights(const KernelCall& call, const Item& item, char* scratch) {
                                  HWY_ATTR { SoftmaxOf<Engine>(tile, span, g, w.s); });
   ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
                              [&](const Tile& tile, const Block& block, const Span& span, const Values&, Ahead&) HWY_ATTR {
-                               ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
-                                 return ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
-                               });
                                float* inverse = w.row_values;
                                InverseDenominators(tile, g.tile_lanes, inverse);
+                                                              ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
+                                 const VF p = ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
+                                 // A removed pair has weight 0 even in a NaN row, where the denominator is NaN.
+                                 return hn::IfThenZeroElse(hn::Eq(s, MinusInfinity()), hn::Mul(p, Lanes::PerRow(inverse, row)));
+                               });
+                               std::fill_n(inverse, g.tile_lanes, 1.0f);
                                Lanes::ToRows(w.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first, g.block_keys, inverse,
                                              OutputRows(weights, tile, item, g.group, block.first + span.first));
                              });

@@ -21,9 +21,12 @@ constexpr int kTileScalars = 12;
 constexpr int kTileScalars = 6;
 #endif
 
-// s[j][:] = Σ_c k[j][c] · q[c][:] for kKeys keys and kVectors vectors of queries; c in ascending order.
+// Terms of q·k that are summed in one chain. Longer heads are sums of such sums: rounding grows with the chain, and Q of a chain stays in L1.
+constexpr int64_t kChain = 128;
+
+// s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of queries; c in ascending order.
 template <int kKeys, int kVectors>
-HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, float* HWY_RESTRICT s) {
+HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, bool add, float* HWY_RESTRICT s) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kKeys][kVectors];
@@ -40,7 +43,10 @@ HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const fl
     }
   }
   for (int j = 0; j < kKeys; ++j) {
-    for (int v = 0; v < kVectors; ++v) hn::Store(sum[j][v], df, s + j * kRows + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      float* p = s + j * kRows + v * kLanes;
+      hn::Store(add ? hn::Add(hn::Load(df, p), sum[j][v]) : sum[j][v], df, p);
+    }
   }
 }
 
@@ -90,14 +96,18 @@ struct TileEngine {
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
 
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
-    const float* from = k.data + span.first * k.stride;
-    float* to = s + span.first * Lanes::kRows;
-    int64_t n = span.end - span.first;
-    for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
-      ahead.Step();
-      ScoresOf<kTileScalars, kVectors>(from, k.stride, tile.q, g.dk, to);
+    for (int64_t c = 0; c < g.dk; c += kChain) {
+      const float* q = tile.q + c * Lanes::kRows;
+      const int64_t depth = std::min(g.dk - c, kChain);
+      const float* from = k.data + span.first * k.stride + c;
+      float* to = s + span.first * Lanes::kRows;
+      int64_t n = span.end - span.first;
+      for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
+        ahead.Step();
+        ScoresOf<kTileScalars, kVectors>(from, k.stride, q, depth, c > 0, to);
+      }
+      WithRemainder<kTileScalars>(n, [&](auto keys) HWY_ATTR { ScoresOf<keys(), kVectors>(from, k.stride, q, depth, c > 0, to); });
     }
-    WithRemainder<kTileScalars>(n, [&](auto keys) HWY_ATTR { ScoresOf<keys(), kVectors>(from, k.stride, tile.q, g.dk, to); });
   }
 
   static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s, Ahead& ahead) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "temporary_folder.h"
+#include "cli/temporary_folder.h"
 
 namespace fovea::files {
 namespace {

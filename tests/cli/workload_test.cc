@@ -1,13 +1,12 @@
-// Workloads of the benchmarks: their arithmetic, their names, their tensors, and the timing that they are measured with.
+// Workloads of the benchmarks: their arithmetic, their names, their tensors.
 #include "bench/workload.h"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <string>
+#include <vector>
 
-#include "bench/accuracy.h"
 #include "bench/roofline.h"
-#include "bench/timing.h"
 
 namespace fovea::bench {
 namespace {
@@ -69,53 +68,10 @@ TEST(WorkloadTest, DecodeRotatesOverCopies) {
   const WorkloadTensors tensors(decode, 1);
   ASSERT_TRUE(tensors.ok());
   EXPECT_GE(tensors.kv_bytes(), StreamBytes());
-  if (tensors.copies() > 1) EXPECT_NE(tensors.At(0).k.data, tensors.At(1).k.data);
+  if (tensors.copies() > 1) {
+    EXPECT_NE(tensors.At(0).k.data, tensors.At(1).k.data);
+  }
   EXPECT_EQ(tensors.At(0).k.data, tensors.At(tensors.copies()).k.data);
-}
-
-TEST(AccuracyTest, SeesRightAndWrongRows) {
-  const Workload workload = Parsed("1,2,4,8");
-  const WorkloadTensors tensors(workload, 1);
-  const Problem problem = tensors.At(0);
-  // With one key seen by every query, out is that key's value.
-  Problem one = problem;
-  one.score.window = {0, 0};
-  float* const out = static_cast<float*>(problem.out.data);
-  const float* const v = static_cast<const float*>(problem.v.data);
-  std::copy(v, v + 2 * 4 * 8, out);
-  EXPECT_TRUE(CompareAllRows(one).ok());
-  EXPECT_TRUE(CompareSampledRows(one).ok());
-  out[63] += 0.01f;
-  EXPECT_FALSE(CompareAllRows(one).ok());
-  EXPECT_NEAR(CompareAllRows(one).max_error, 0.01, 1e-6);
-  EXPECT_FALSE(CompareSampledRows(one, 2).ok()) << "the last row is among the samples";
-  out[63] = NAN;
-  EXPECT_FALSE(CompareAllRows(one).ok());
-}
-
-TEST(TimingTest, CountsRuns) {
-  int64_t calls = 0, last = -1;
-  TimingOptions options;
-  options.seconds = 0.01;
-  const Timing timing = Measure(options, [&](int64_t index) { ++calls, last = index; });
-  EXPECT_GE(timing.runs, 3);
-  EXPECT_GE(timing.median_s, timing.min_s);
-  EXPECT_EQ(last, calls - 1);
-}
-
-TEST(RooflineTest, MeasuresTheBaseline) {
-#if defined(__x86_64__)
-  const Target baseline = Target::kSse2;
-#else
-  const Target baseline = Target::kNeon;
-#endif
-  EXPECT_GT(MultiplyAddGflops(baseline).median, 0);
-  EXPECT_GT(ExpGeps(baseline).median, 0);
-  const HugeBuffer buffer(size_t{4} << 20);
-  ASSERT_NE(buffer.data(), nullptr);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % (size_t{2} << 20), 0u);
-  EXPECT_GT(ReadGbps(buffer.data(), buffer.bytes()).median, 0);
-  EXPECT_EQ(ReadGbps(nullptr, 100).median, 0);
 }
 
 }  // namespace

@@ -1,0 +1,156 @@
+// The pieces of the kernels alone, out of L1, on every usable target: scores and accumulation of the tile engine, and exp. Compare with
+// roofline/multiply_add and roofline/exp of the same process.
+#include "kernels/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/kernels_bench.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include "kernels/kernel.h"
+#include "kernels/math-inl.h"
+#include "kernels/tile_f32-inl.h"
+
+#ifndef FOVEA_BENCH_KERNELS_BENCH_ONCE_
+#define FOVEA_BENCH_KERNELS_BENCH_ONCE_
+namespace fovea::bench {
+
+// Operands of the pieces: a block of 64 keys, and more rows than any tile has.
+constexpr int64_t kKeys = 64, kMostRows = 64, kMostChannels = 256;
+struct Operands {
+  alignas(64) float q[kMostRows * kMostChannels];
+  alignas(64) float kv[kKeys * kMostChannels];
+  alignas(64) float s[kMostRows * kKeys];
+  alignas(64) float o[kMostRows * kMostChannels];
+  alignas(64) float alpha[kMostRows];
+};
+
+// What one target offers; each function works once on the operands.
+struct Pieces {
+  int64_t rows = 0;  // of its widest tile
+  void (*scores)(Operands& x, int64_t d) = nullptr;
+  void (*accumulate)(Operands& x, int64_t d) = nullptr;
+  void (*exp)(Operands& x) = nullptr;  // o = exp(s) of kMostRows·kKeys scores
+};
+
+}  // namespace fovea::bench
+#endif  // FOVEA_BENCH_KERNELS_BENCH_ONCE_
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+using BenchedEngine = TileEngine<2>;
+
+inline Tile BenchedTile(bench::Operands& x) {
+  Tile tile = {};
+  tile.count = static_cast<int>(BenchedEngine::Lanes::kRows);
+  tile.q = x.q;
+  tile.o = x.o;
+  tile.state.alpha = x.alpha;
+  return tile;
+}
+
+inline Geometry BenchedGeometry(int64_t d) {
+  Geometry geometry;
+  geometry.dk = geometry.dv = d;
+  geometry.tile_rows = geometry.tile_lanes = static_cast<int32_t>(BenchedEngine::Lanes::kRows);
+  geometry.block_keys = static_cast<int32_t>(bench::kKeys);
+  return geometry;
+}
+
+bench::Pieces BenchedPieces() {
+  bench::Pieces pieces;
+  pieces.rows = BenchedEngine::Lanes::kRows;
+  pieces.scores = [](bench::Operands& x, int64_t d) {
+    Ahead ahead;  // nothing to prefetch
+    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s, ahead);
+  };
+  pieces.accumulate = [](bench::Operands& x, int64_t d) {
+    Ahead ahead;  // nothing to prefetch
+    BenchedEngine::Accumulate(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s, ahead);
+  };
+  pieces.exp = [](bench::Operands& x) {
+    const DF df;
+    for (int64_t n = 0; n < bench::kMostRows * bench::kKeys; n += kLanes) {
+      hn::Store(ExpNonPositive(df, hn::Load(df, x.s + n)), df, x.o + n);
+    }
+  };
+  return pieces;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "fovea/target.h"
+#include "kernels/registry.h"
+
+namespace fovea::bench {
+namespace {
+
+Pieces PiecesFor(Target target) {
+  switch (target) {
+#define FOVEA_PIECES_CASE(TARGET, NAMESPACE, UNUSED) \
+  case Target::TARGET:                               \
+    return NAMESPACE::BenchedPieces();
+    FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_PIECES_CASE, _)
+#undef FOVEA_PIECES_CASE
+    default:
+      return {};
+  }
+}
+
+std::unique_ptr<Operands> MakeOperands() {
+  auto x = std::make_unique<Operands>();
+  std::fill(std::begin(x->q), std::end(x->q), 0.01f);
+  std::fill(std::begin(x->kv), std::end(x->kv), 0.02f);
+  std::fill(std::begin(x->s), std::end(x->s), -0.7f);
+  std::fill(std::begin(x->o), std::end(x->o), 0.0f);
+  std::fill(std::begin(x->alpha), std::end(x->alpha), 0.5f);
+  return x;
+}
+
+void BenchProducts(benchmark::State& state, void (*piece)(Operands&, int64_t), int64_t rows, int64_t d) {
+  const std::unique_ptr<Operands> x = MakeOperands();
+  for (auto _ : state) {
+    piece(*x, d);
+    benchmark::ClobberMemory();
+  }
+  const double flops = 2.0 * static_cast<double>(rows * kKeys * d);
+  state.counters["FLOP/s"] = benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void BenchExp(benchmark::State& state, void (*piece)(Operands&)) {
+  const std::unique_ptr<Operands> x = MakeOperands();
+  for (auto _ : state) {
+    piece(*x);
+    benchmark::ClobberMemory();
+  }
+  state.counters["exp/s"] = benchmark::Counter(static_cast<double>(kMostRows * kKeys), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+const bool kRegistered = [] {
+  for (const Target target : UsableTargets()) {
+    const Pieces pieces = PiecesFor(target);
+    if (pieces.scores == nullptr) continue;
+    const std::string isa = Name(target);
+    for (const int64_t d : {64, 128}) {
+      const std::string suffix = "/" + isa + "/d:" + std::to_string(d);
+      benchmark::RegisterBenchmark(("kernels/scores" + suffix).c_str(), BenchProducts, pieces.scores, pieces.rows, d);
+      benchmark::RegisterBenchmark(("kernels/accumulate" + suffix).c_str(), BenchProducts, pieces.accumulate, pieces.rows, d);
+    }
+    benchmark::RegisterBenchmark(("kernels/exp/" + isa).c_str(), BenchExp, pieces.exp);
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace fovea::bench
+#endif  // HWY_ONCE

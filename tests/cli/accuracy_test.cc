@@ -1,0 +1,35 @@
+// Results against the reference: right ones pass, wrong ones are seen wherever they are.
+#include "bench/accuracy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/workload.h"
+
+namespace fovea::bench {
+namespace {
+
+TEST(AccuracyTest, SeesRightAndWrongRows) {
+  const Workload workload = {"four", 1, 2, 2, 4, 4, 8, 8, false};
+  const WorkloadTensors tensors(workload, 1);
+  const Problem problem = tensors.At(0);
+  // With one key seen by every query, out is that key's value.
+  Problem one = problem;
+  one.score.window = {0, 0};
+  float* const out = static_cast<float*>(problem.out.data);
+  const float* const v = static_cast<const float*>(problem.v.data);
+  std::copy(v, v + 2 * 4 * 8, out);
+  EXPECT_TRUE(CompareAllRows(one).ok());
+  EXPECT_TRUE(CompareSampledRows(one).ok());
+  out[63] += 0.01f;
+  EXPECT_FALSE(CompareAllRows(one).ok());
+  EXPECT_NEAR(CompareAllRows(one).max_error, 0.01, 1e-6);
+  EXPECT_FALSE(CompareSampledRows(one, 2).ok()) << "the last row is among the samples";
+  out[63] = NAN;
+  EXPECT_FALSE(CompareAllRows(one).ok());
+}
+
+}  // namespace
+}  // namespace fovea::bench

@@ -1,0 +1,27 @@
+// The limits of the machine: every loop runs and yields a rate.
+#include "bench/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace fovea::bench {
+namespace {
+
+TEST(RooflineTest, MeasuresTheBaseline) {
+#if defined(__x86_64__)
+  const Target baseline = Target::kSse2;
+#else
+  const Target baseline = Target::kNeon;
+#endif
+  EXPECT_GT(MultiplyAddGflops(baseline).median, 0);
+  EXPECT_GT(ExpGeps(baseline).median, 0);
+  const HugeBuffer buffer(size_t{4} << 20);
+  ASSERT_NE(buffer.data(), nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % (size_t{2} << 20), 0u);
+  EXPECT_GT(ReadGbps(buffer.data(), buffer.bytes()).median, 0);
+  EXPECT_EQ(ReadGbps(nullptr, 100).median, 0);
+}
+
+}  // namespace
+}  // namespace fovea::bench
