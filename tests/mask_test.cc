@@ -64,9 +64,9 @@ TEST(MaskTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
 }
 
 TEST(MaskTest, ExtremeOffsetsAndWindowsSaturate) {
-  const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  const int64_t most = std::numeric_limits<int64_t>::max(), limit = int64_t{1} << 62;  // of offsets
   for (Causal causal : kCausal) {
-    for (int64_t offset : {least, least + 1, -most / 2, int64_t{-3}, int64_t{0}, int64_t{3}, most / 2, most - 1, most}) {
+    for (int64_t offset : {-limit, -limit + 1, int64_t{-3}, int64_t{0}, int64_t{3}, limit - 1, limit}) {
       for (int64_t left : {int64_t{-1}, int64_t{0}, int64_t{2}, most / 2, most}) {
         for (int64_t right : {int64_t{-1}, int64_t{0}, int64_t{2}, most / 2, most}) Check({4, 7, offset}, causal, {left, right}, 5, 7);
       }

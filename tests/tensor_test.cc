@@ -133,6 +133,15 @@ TEST(ViewTest, AsConstKeepsEverything) {
   }
 }
 
+TEST(ViewTest, AViewForWritingIsOneForReadingAndNotTheOtherWayRound) {
+  static_assert(std::is_convertible_v<MutableTensorView, TensorView>);
+  static_assert(!std::is_convertible_v<TensorView, MutableTensorView>);
+  float data[6] = {};
+  const TensorView view = View(data, {2, 3});
+  EXPECT_EQ(view.data, data);
+  EXPECT_EQ(view.stride[0], 12);
+}
+
 TEST(ViewTest, ViewsAreMadeAtCompileTime) {
   static constexpr float kData[4] = {1, 2, 3, 4};
   constexpr TensorView view = SwapAxes(View(kData, {2, 2}), 0, 1);

@@ -46,6 +46,7 @@ const int32_t kShortLengths[] = {1, -1};
 const int32_t kLongQLengths[] = {6, 1};
 const int64_t kNegativeKvLengths[] = {0, kLeast};
 const int64_t kLongKvLengths[] = {9, 10};
+const int64_t kHugeOffsets[] = {0, (int64_t{1} << 62) + 1};
 const int64_t kHugeKvLengths[] = {int64_t{1} << 32, 1};  // 0 if cut to 32 bits
 
 // What Create looks at as well, or only a call with tensors.
@@ -216,6 +217,11 @@ std::vector<Rule> Rules() {
       RULE("window.right", p.score.window.right = kLeast, {"window.right", "-1"}),
       RULE("causal unknown", p.score.causal = static_cast<Causal>(9), {"causal", "9"}),
       RULE("query_offset twice", p.score.query_offset = 0, {"query_offset", "query_offsets"}),
+      RULE("query_offset beyond 2^62", (p.score.query_offsets = TensorView(), p.score.query_offset = kMost),
+           {"query_offset", "9223372036854775807"}),
+      RULE("query_offset below -2^62", (p.score.query_offsets = TensorView(), p.score.query_offset = kLeast),
+           {"query_offset", "-9223372036854775808"}),
+      RULE("query_offsets beyond 2^62", p.score.query_offsets = View(kHugeOffsets, {2}), {"query_offsets", "4611686018427387905"}),
       RULE("q_lengths negative", p.score.q_lengths.data = kShortLengths, {"q_lengths[1]", "-1"}),
       RULE("q_lengths beyond Tq", p.score.q_lengths.data = kLongQLengths, {"q_lengths[0]", "6", "5"}),
       RULE("kv_lengths negative", p.score.kv_lengths.data = kNegativeKvLengths, {"kv_lengths[1]", "-9223372036854775808"}),
