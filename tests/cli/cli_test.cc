@@ -263,7 +263,7 @@ TEST_F(SmallProblem, MistakesInAProblem) {
 TEST_F(SmallProblem, TruncatedFilesFailAtEveryLength) {
   const std::string whole = folder_.Read("q_lengths.npy");
   ASSERT_GT(whole.size(), 100u);
-  for (size_t n = 0; n < whole.size(); ++n) {
+  for (size_t n = 0; n < whole.size(); n += FOVEA_PROGRAM_IS_EMULATED ? 16 : 1) {
     folder_.Write("short.npy", whole.substr(0, n));
     ExpectFailure(Fovea(Attend("--check --q-lengths " + At("short.npy"))), "short.npy");
   }
