@@ -17,10 +17,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // The larger of x and a constant; NaN where x is NaN (Max alone may hide it).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ClampBelow(D d, V x, float least) {
-#if HWY_TARGET == HWY_EMU128
-  return hn::IfThenElse(hn::Lt(x, hn::Set(d, least)), hn::Set(d, least), x);
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  return hn::Max(hn::Set(d, least), x);  // MAXPS returns its second operand when one is NaN
 #else
-  return hn::Max(hn::Set(d, least), x);  // x86 returns the second operand when one is NaN, Arm the NaN
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, least)), hn::Set(d, least), x);
 #endif
 }
 
