@@ -103,7 +103,7 @@ Status Lay(Plan::State& plan, const Problem& problem) {
     if (empty) s.row_blocks = 0;
     plan.items += plan.sizes.Hkv * s.items_per_head();
     plan.merges += plan.sizes.Hkv * s.merges_per_head();
-    if (plan.has_weights) plan.weight_items += plan.sizes.Hkv * s.row_blocks;
+    if (plan.present.weights > 0) plan.weight_items += plan.sizes.Hkv * s.row_blocks;
     const int64_t rows = std::min(s.item_rows, plan.sizes.Tq * s.geometry.group);
     if (s.merges_per_head() > 0) plan.partial_floats += plan.sizes.Hkv * s.splits * PartialFloats(rows, plan.sizes.dv);
     if (s.row_blocks > 0) plan.worker_bytes = std::max(plan.worker_bytes, s.kernels->scratch_bytes(s.geometry));
@@ -114,6 +114,11 @@ Status Lay(Plan::State& plan, const Problem& problem) {
     if (plan.Tasks(p) > 0) plan.phase[plan.phases++] = p;
   }
   return Status();
+}
+
+Present PresentIn(const Problem& problem) {
+  const Score& score = problem.score;
+  return {problem.lse.rank, problem.weights.rank, score.alibi_slopes.rank, score.bias.rank, score.mask.rank, score.sinks.rank};
 }
 
 Status CheckOptions(const PlanOptions& o) {
@@ -185,6 +190,51 @@ void Append(std::string& text, const char* format, ...) {
   text += line;
 }
 
+// What a plan was made for, and what it is given now.
+struct PlannedFact {
+  const char* name;
+  int64_t given;
+  int64_t planned;
+};
+
+template <size_t N>
+Status CheckFacts(const PlannedFact (&facts)[N]) {
+  for (const PlannedFact& fact : facts) {
+    if (fact.given != fact.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
+  }
+  return Status();
+}
+
+// What neither Run nor Update may change.
+Status CheckBound(const Plan::State& plan, const Sizes& s, const Problem& problem) {
+  const Sizes& p = plan.sizes;
+  const PlannedFact sizes[] = {{"q.shape[0]", s.B, p.B},
+                               {"q.shape[1]", s.Hq, p.Hq},
+                               {"k.shape[1]", s.Hkv, p.Hkv},
+                               {"q.shape[3]", s.dk, p.dk},
+                               {"v.shape[3]", s.dv, p.dv}};
+  FOVEA_RETURN_IF_ERROR(CheckFacts(sizes));
+  const struct {
+    const char* name;
+    DType given, planned;
+  } types[] = {{"q.dtype", problem.q.dtype, plan.q_type},
+               {"k.dtype", problem.k.dtype, plan.k_type},
+               {"v.dtype", problem.v.dtype, plan.v_type},
+               {"out.dtype", problem.out.dtype, plan.out_type}};
+  for (const auto& type : types) {
+    if (type.given != type.planned) return Invalid("%s = %s, expected %s (the plan)", type.name, Name(type.given), Name(type.planned));
+  }
+  const Present given = PresentIn(problem);
+  const PlannedFact present[] = {{"lse.rank", given.lse, plan.present.lse},
+                                 {"weights.rank", given.weights, plan.present.weights},
+                                 {"alibi_slopes.rank", given.alibi_slopes, plan.present.alibi_slopes},
+                                 {"bias.rank", given.bias, plan.present.bias},
+                                 {"mask.rank", given.mask, plan.present.mask},
+                                 {"sinks.rank", given.sinks, plan.present.sinks}};
+  return CheckFacts(present);
+}
+
 }  // namespace
 
 Item ItemOf(const Plan::State& plan, int64_t task, float* partials, const SequencePlan** sequence) noexcept {
@@ -218,38 +268,15 @@ Item WeightsItemOf(const Plan::State& plan, int64_t task, const SequencePlan** s
 Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcept {
   Sizes s;
   FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &s));
+  FOVEA_RETURN_IF_ERROR(CheckBound(plan, s, problem));
   const Sizes& p = plan.sizes;
-  const struct {
-    const char* name;
-    int64_t given, planned;
-  } sizes[] = {{"q.shape[0]", s.B, p.B},   {"q.shape[1]", s.Hq, p.Hq}, {"k.shape[1]", s.Hkv, p.Hkv}, {"q.shape[2]", s.Tq, p.Tq},
-               {"k.shape[2]", s.Tk, p.Tk}, {"q.shape[3]", s.dk, p.dk}, {"v.shape[3]", s.dv, p.dv}};
-  for (const auto& size : sizes) {
-    if (size.given != size.planned)
-      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", size.name, size.given, size.planned);
-  }
-  const struct {
-    const char* name;
-    DType given, planned;
-  } types[] = {{"q.dtype", problem.q.dtype, plan.q_type},
-               {"k.dtype", problem.k.dtype, plan.k_type},
-               {"v.dtype", problem.v.dtype, plan.v_type},
-               {"out.dtype", problem.out.dtype, plan.out_type}};
-  for (const auto& type : types) {
-    if (type.given != type.planned) return Invalid("%s = %s, expected %s (the plan)", type.name, Name(type.given), Name(type.planned));
-  }
-  const struct {
-    const char* name;
-    int64_t given, planned;
-  } facts[] = {{"lse.rank", problem.lse.rank, plan.has_lse ? 3 : 0},
-               {"weights.rank", problem.weights.rank, plan.has_weights ? 4 : 0},
-               {"causal", static_cast<int64_t>(problem.score.causal), static_cast<int64_t>(plan.causal)},
-               {"window.left", problem.score.window.left, plan.window.left},
-               {"window.right", problem.score.window.right, plan.window.right}};
-  for (const auto& fact : facts) {
-    if (fact.given != fact.planned)
-      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
-  }
+  const Score& score = problem.score;
+  const PlannedFact facts[] = {{"q.shape[2]", s.Tq, p.Tq},
+                               {"k.shape[2]", s.Tk, p.Tk},
+                               {"causal", static_cast<int64_t>(score.causal), static_cast<int64_t>(plan.causal)},
+                               {"window.left", score.window.left, plan.window.left},
+                               {"window.right", score.window.right, plan.window.right}};
+  FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
   for (int64_t b = 0; b < p.B; ++b) {
     SequenceLengths given;
     FOVEA_RETURN_IF_ERROR(ReadLengths(problem, p, b, &given));
@@ -259,7 +286,7 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
       int64_t given, planned;
     } lengths[] = {{"q_lengths", given.q_length, planned.q_length},
                    {"kv_lengths", given.kv_length, planned.kv_length},
-                   {"query_offset", given.offset, planned.offset}};
+                   {score.query_offsets.present() ? "query_offsets" : "query_offset", given.offset, planned.offset}};
     for (const auto& length : lengths) {
       if (length.given != length.planned) {
         return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (the plan)", length.name, b, length.given, length.planned);
@@ -289,8 +316,7 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   state->k_type = problem.k.dtype;
   state->v_type = problem.v.dtype;
   state->out_type = problem.out.dtype;
-  state->has_lse = problem.lse.present();
-  state->has_weights = problem.weights.present();
+  state->present = PresentIn(problem);
   state->causal = problem.score.causal;
   state->window = problem.score.window;
   state->sequences.reserve(static_cast<size_t>(sizes.B));
@@ -315,24 +341,7 @@ Status Plan::Update(const Problem& problem) noexcept {
     SequenceLengths lengths;
     FOVEA_RETURN_IF_ERROR(ReadLengths(problem, sizes, b, &lengths));
   }
-  const struct {
-    const char* name;
-    int64_t given, planned;
-  } fixed[] = {{"q.shape[0]", sizes.B, state.sizes.B},
-               {"q.shape[1]", sizes.Hq, state.sizes.Hq},
-               {"k.shape[1]", sizes.Hkv, state.sizes.Hkv},
-               {"q.shape[3]", sizes.dk, state.sizes.dk},
-               {"v.shape[3]", sizes.dv, state.sizes.dv},
-               {"q.dtype", static_cast<int64_t>(problem.q.dtype), static_cast<int64_t>(state.q_type)},
-               {"k.dtype", static_cast<int64_t>(problem.k.dtype), static_cast<int64_t>(state.k_type)},
-               {"v.dtype", static_cast<int64_t>(problem.v.dtype), static_cast<int64_t>(state.v_type)},
-               {"out.dtype", static_cast<int64_t>(problem.out.dtype), static_cast<int64_t>(state.out_type)},
-               {"lse.rank", problem.lse.rank, state.has_lse ? 3 : 0},
-               {"weights.rank", problem.weights.rank, state.has_weights ? 4 : 0}};
-  for (const auto& fact : fixed) {
-    if (fact.given != fact.planned)
-      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given, fact.planned);
-  }
+  FOVEA_RETURN_IF_ERROR(CheckBound(state, sizes, problem));
   state.sizes.Tq = sizes.Tq;
   state.sizes.Tk = sizes.Tk;
   state.causal = problem.score.causal;
@@ -380,7 +389,7 @@ std::string Plan::ToString() const {
   Append(text, "attention  B %" PRId64 "  Hq/Hkv %" PRId64 "/%" PRId64 "  Tq×Tk %" PRId64 "×%" PRId64 "  dk/dv %" PRId64 "/%" PRId64 "\n",
          z.B, z.Hq, z.Hkv, z.Tq, z.Tk, z.dk, z.dv);
   Append(text, "types      q %s  k %s  v %s  out %s%s%s\n", Name(state.q_type), Name(state.k_type), Name(state.v_type),
-         Name(state.out_type), state.has_lse ? "  lse" : "", state.has_weights ? "  weights" : "");
+         Name(state.out_type), state.present.lse > 0 ? "  lse" : "", state.present.weights > 0 ? "  weights" : "");
   Append(text, "target     %s\n", fovea::Name(state.target));
   constexpr size_t kListed = 8;
   for (size_t x = 0; x < state.sequences.size() && x < kListed; ++x) {

@@ -36,6 +36,11 @@ struct SequencePlan {
   int64_t merges_per_head() const { return row_blocks > 0 && splits > 1 ? 1 : 0; }
 };
 
+// The ranks of optional tensors; 0 = absent.
+struct Present {
+  int32_t lse = 0, weights = 0, alibi_slopes = 0, bias = 0, mask = 0, sinks = 0;
+};
+
 enum class Phase { kItems, kMerges, kWeights };
 
 struct Plan::State {
@@ -45,7 +50,7 @@ struct Plan::State {
   Sizes room;  // Tq and Tk that Update may reach
   // What Run compares.
   DType q_type = DType::kNone, k_type = DType::kNone, v_type = DType::kNone, out_type = DType::kNone;
-  bool has_lse = false, has_weights = false;
+  Present present;
   Causal causal = Causal::kNone;
   Window window;
 

@@ -61,8 +61,9 @@ struct Cost {
 };
 
 // How a problem will be computed. Immutable between Create and Update, so one plan may be run by several threads at the same time (each run
-// with its own workspace). A plan holds no pointer into the caller's tensors: it binds shapes, types, lengths and offsets, and Run refuses a
-// problem that differs in them; strides and data may change from run to run, so one plan serves all layers of a step.
+// with its own workspace). A plan holds no pointer into the caller's tensors: it binds shapes, types, lengths, offsets, causal, window and which
+// tensors are present, and Run refuses a problem that differs in them; strides, data, scale and softcap may change from run to run, so one plan
+// serves all layers of a step.
 class FOVEA_EXPORT Plan {
  public:
   Plan() noexcept;

@@ -73,7 +73,8 @@ struct BasicView {
 
   constexpr bool present() const { return rank != 0; }
   // A view for writing can be read: out of one call is q of the next.
-  template <class To, class = std::enable_if_t<std::is_same_v<To, BasicView<const void*>> && !std::is_const_v<std::remove_pointer_t<Pointer>>>>
+  template <class To,
+            class = std::enable_if_t<std::is_same_v<To, BasicView<const void*>> && !std::is_const_v<std::remove_pointer_t<Pointer>>>>
   constexpr operator To() const {
     To view;
     view.data = data;

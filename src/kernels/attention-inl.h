@@ -252,7 +252,7 @@ void EmitWeights(const KernelCall& call, const Item& item, char* scratch) {
                              [&](const Tile& tile, const Block& block, const Span& span, const Values&, Ahead&) HWY_ATTR {
                                float* inverse = w.row_values;
                                InverseDenominators(tile, g.tile_lanes, inverse);
-                                                              ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
+                               ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
                                  const VF p = ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
                                  // A removed pair has weight 0 even in a NaN row, where the denominator is NaN.
                                  return hn::IfThenZeroElse(hn::Eq(s, MinusInfinity()), hn::Mul(p, Lanes::PerRow(inverse, row)));

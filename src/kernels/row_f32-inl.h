@@ -113,7 +113,8 @@ struct RowEngine {
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     const float* q = tile.q;
     int rows = tile.count;
-    for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys)) ScoresOfRows<4>(q, k, span, g, s, ahead);
+    for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys))
+      ScoresOfRows<4>(q, k, span, g, s, ahead);
     switch (rows) {
       case 3:
         return ScoresOfRows<3>(q, k, span, g, s, ahead);

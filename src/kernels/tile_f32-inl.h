@@ -26,7 +26,8 @@ constexpr int64_t kChain = 128;
 
 // s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of queries; c in ascending order.
 template <int kKeys, int kVectors>
-HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, bool add, float* HWY_RESTRICT s) {
+HWY_INLINE void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, bool add,
+                         float* HWY_RESTRICT s) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kKeys][kVectors];
