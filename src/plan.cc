@@ -17,8 +17,9 @@ constexpr int64_t kItemRows = 128;
 constexpr int64_t kUsualHead = 128;
 constexpr size_t kUsualScratchBytes = size_t{256} << 10;
 constexpr size_t kScratchBytes = size_t{1} << 20;
-// Keys of a block. Tile: S of a tile (8 KiB for 32 queries) and the rows of V stay in L1. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
-constexpr int32_t kTileBlockKeys = 96;
+// Keys of a block. Tile: S of a tile (16 KiB for 32 queries) stays in L1, and O is loaded and stored seldom. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
+constexpr int32_t kTileBlockKeys = 128;
+constexpr int32_t kShortBlockKeys = 64;
 constexpr int32_t kRowBlockKeys = 128;
 // Up to this many stacked rows, streaming K and V once with lanes along the head dimension beats lanes that hold queries.
 constexpr int64_t kRowEngineRows = 8;
@@ -64,7 +65,9 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   g.block_keys = static_cast<int32_t>(std::min<int64_t>(g.block_keys, RoundUp(keys, 16)));
   const int64_t most_tiles = is_tile ? std::max<int64_t>(kItemRows / s.kernels->max_tile_rows, 1) : 1;
   g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
+  // Over budget, shorter blocks first: they cost less than fewer tiles, which read K and V from L2 more often.
   const size_t most_bytes = std::max(g.dk, g.dv) <= kUsualHead ? kUsualScratchBytes : kScratchBytes;
+  if (is_tile && s.kernels->scratch_bytes(g) > most_bytes) g.block_keys = std::min(g.block_keys, kShortBlockKeys);
   while (g.tiles > 1 && s.kernels->scratch_bytes(g) > most_bytes) --g.tiles;
   s.item_rows = g.tiles * tile_rows;
 
@@ -221,7 +224,8 @@ Status CheckBound(const Plan::State& plan, const Sizes& s, const Problem& proble
   } types[] = {{"q.dtype", problem.q.dtype, plan.q_type},
                {"k.dtype", problem.k.dtype, plan.k_type},
                {"v.dtype", problem.v.dtype, plan.v_type},
-               {"out.dtype", problem.out.dtype, plan.out_type}};
+               {"out.dtype", problem.out.dtype, plan.out_type},
+               {"bias.dtype", problem.score.bias.dtype, plan.bias_type}};
   for (const auto& type : types) {
     if (type.given != type.planned) return Invalid("%s = %s, expected %s (the plan)", type.name, Name(type.given), Name(type.planned));
   }
@@ -316,6 +320,7 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   state->k_type = problem.k.dtype;
   state->v_type = problem.v.dtype;
   state->out_type = problem.out.dtype;
+  state->bias_type = problem.score.bias.dtype;
   state->present = PresentIn(problem);
   state->causal = problem.score.causal;
   state->window = problem.score.window;

@@ -49,7 +49,7 @@ struct Plan::State {
   Sizes sizes;
   Sizes room;  // Tq and Tk that Update may reach
   // What Run compares.
-  DType q_type = DType::kNone, k_type = DType::kNone, v_type = DType::kNone, out_type = DType::kNone;
+  DType q_type = DType::kNone, k_type = DType::kNone, v_type = DType::kNone, out_type = DType::kNone, bias_type = DType::kNone;
   Present present;
   Causal causal = Causal::kNone;
   Window window;

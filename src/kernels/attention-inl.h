@@ -18,6 +18,7 @@ namespace fovea {
 namespace HWY_NAMESPACE {
 
 constexpr int kMaxTiles = 64;
+constexpr int64_t kBlocksOfItsEnd = 3;  // behind which an item prepares for the next one
 
 HWY_INLINE float MinusInfinityScalar() { return -hwy::HighestValue<float>() * 2.0f; }
 
@@ -92,6 +93,8 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
   KeyRange keys = {item.keys.end, item.keys.first};
   for (int t = 0; t < count; ++t) keys = {std::min(keys.first, tiles[t].any.first), std::max(keys.end, tiles[t].any.end)};
   const int64_t start = item.keys.first + (std::max(keys.first, item.keys.first) - item.keys.first) / g.block_keys * g.block_keys;
+  Ahead ahead;
+  bool ends = false;
   for (int64_t first = start; first < keys.end; first += g.block_keys) {
     const Block block = {first, std::min<int64_t>(g.block_keys, item.keys.end - first)};
     const auto sees = [&](const Tile& tile) { return tile.any.first < block.first + block.n && tile.any.end > block.first; };
@@ -105,14 +108,16 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
     if (seen == 0) continue;
     const Rows k = TakeRows(call.problem->k, item, block, Engine::kAliasing, w.k);
     const Values v = with_values ? TakeValues<Engine>(call, item, block, removes, w) : Values{{nullptr, 0}, nullptr};
-    Ahead ahead;
-    if (first + g.block_keys < keys.end) {
-      ahead.AddBlock(*call.problem, item, {first + g.block_keys, std::min<int64_t>(g.block_keys, keys.end - first - g.block_keys)});
-    } else {
-      if (with_values) AddOutput(call, item, ahead);
-      if (call.next != nullptr) AddItem(call, *call.next, ahead);
+    ahead.block = PrefetchQueue();
+    const int64_t left = keys.end - first - g.block_keys;  // keys behind this block
+    if (left > 0) ahead.block.AddBlock(*call.problem, item, {first + g.block_keys, std::min<int64_t>(g.block_keys, left)});
+    ahead.block.SpreadOver(seen * Engine::MicroKernelCalls(block.n, g));
+    if (!ends && left <= kBlocksOfItsEnd * g.block_keys) {
+      ends = true;
+      if (with_values) AddOutput(call, item, ahead.item);
+      if (call.next != nullptr) AddItem(call, *call.next, ahead.item);
+      ahead.item.SpreadOver(seen * Engine::MicroKernelCalls(block.n + std::max<int64_t>(left, 0), g));
     }
-    ahead.SpreadOver(seen * Engine::MicroKernelCalls(block.n, g));
     for (int t = 0; t < count; ++t) {
       const Tile& tile = tiles[t];
       if (!sees(tile)) continue;

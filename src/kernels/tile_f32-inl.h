@@ -92,7 +92,9 @@ struct TileEngine {
   using Lanes = LanesAreQueries<kVectors>;
   static constexpr int64_t kAliasing = 4096;  // L1 of every x86 and Arm core so far: 64 sets of 64 bytes
 
-  static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) { return keys / kTileScalars + g.dv / kTileScalars; }
+  static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
+    return keys / kTileScalars + (keys + g.block_keys - 1) / g.block_keys * (g.dv / kTileScalars);
+  }
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
 
