@@ -30,7 +30,7 @@ void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* a
   const reference::Row row = reference::ForwardRow(problem, b, h, i);
   const double tolerance = reference::RelativeTolerance(row);
 
-  const TensorView out = AsConst(problem.out);
+  const TensorView out = problem.out;
   const double bound = tolerance * row.max_abs_value;
   double error = 0;
   for (size_t c = 0; c < row.out.size(); ++c) {
@@ -41,14 +41,14 @@ void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* a
   accuracy->worst_share = std::max(accuracy->worst_share, Share(error, bound));
 
   if (problem.lse.present()) {
-    const double lse_error = ErrorOf(reference::At(AsConst(problem.lse), b, h, i), row.lse);
+    const double lse_error = ErrorOf(reference::At(problem.lse, b, h, i), row.lse);
     const double rounding = std::isfinite(row.lse) ? std::ldexp(std::fabs(row.lse), -24) : 0;
     accuracy->max_lse_error = std::max(accuracy->max_lse_error, lse_error);
     accuracy->worst_share = std::max(accuracy->worst_share, Share(lse_error, tolerance + rounding));
   }
 
   if (problem.weights.present()) {
-    const TensorView weights = AsConst(problem.weights);
+    const TensorView weights = problem.weights;
     for (size_t j = 0; j < row.weights.size(); ++j) {
       const double weight_error = ErrorOf(reference::At(weights, b, h, i, static_cast<int64_t>(j)), row.weights[j]);
       accuracy->max_weights_error = std::max(accuracy->max_weights_error, weight_error);

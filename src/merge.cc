@@ -84,7 +84,7 @@ Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& 
   FOVEA_RETURN_IF_ERROR(CheckTensor(Facts("out", out), 4));
   FOVEA_RETURN_IF_ERROR(CheckType(Facts("out", out), DType::kF32));
   FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("out", out)));
-  if (lse.present()) FOVEA_RETURN_IF_ERROR(CheckPart("lse", AsConst(lse), 3, out.shape, "out's shape"));
+  if (lse.present()) FOVEA_RETURN_IF_ERROR(CheckPart("lse", lse, 3, out.shape, "out's shape"));
   for (int64_t n = 0; n < count; ++n) {
     char name[48];
     std::snprintf(name, sizeof(name), "parts[%" PRId64 "].out", n);

@@ -131,11 +131,11 @@ TEST_P(Conformance, WithEverythingElse) {
     kv_lengths.push_back(static_cast<int32_t>(n.Tk - (b + 2) % 4 * (n.Tk > 4 ? 1 : 0)));
   }
   const std::vector<uint16_t> bias(static_cast<size_t>(n.Hq), 0xb800);  // −0.5 in f16: on the sink it has no effect, so it shows
-  if (!score.sinks.present()) score.sinks = AsConst(View(sinks.data(), {n.Hq}));
-  if (!score.alibi_slopes.present()) score.alibi_slopes = AsConst(View(slopes.data(), {n.Hq}));
+  if (!score.sinks.present()) score.sinks = View(sinks.data(), {n.Hq});
+  if (!score.alibi_slopes.present()) score.alibi_slopes = View(slopes.data(), {n.Hq});
   if (!score.bias.present()) score.bias = View(static_cast<const void*>(bias.data()), DType::kF16, {n.Hq, 1, 1});
-  if (!score.q_lengths.present()) score.q_lengths = AsConst(View(q_lengths.data(), {n.B}));
-  if (!score.kv_lengths.present()) score.kv_lengths = AsConst(View(kv_lengths.data(), {n.B}));
+  if (!score.q_lengths.present()) score.q_lengths = View(q_lengths.data(), {n.B});
+  if (!score.kv_lengths.present()) score.kv_lengths = View(kv_lengths.data(), {n.B});
   if (score.softcap == 0) score.softcap = 6;
   ExpectReferenceEverywhere(problem, reference::Forward(problem), {}, /*with_weights=*/true);
 }
@@ -150,8 +150,8 @@ class Spoilt {
     k_.assign(k.begin(), k.end());
     v_.assign(v.begin(), v.end());
     const reference::Sizes& n = sizes_;
-    problem.k = AsConst(View(k_.data(), {n.B, n.Hkv, n.Tk, n.dk}));
-    problem.v = AsConst(View(v_.data(), {n.B, n.Hkv, n.Tk, n.dv}));
+    problem.k = View(k_.data(), {n.B, n.Hkv, n.Tk, n.dk});
+    problem.v = View(v_.data(), {n.B, n.Hkv, n.Tk, n.dv});
   }
   Spoilt(const Spoilt&) = delete;
   Spoilt& operator=(const Spoilt&) = delete;
@@ -309,10 +309,10 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
   Problem plain = case_.problem, other = case_.problem;
   if (score.bias.present()) other.score.bias = DropLeadingOnes(score.bias);
   if (score.mask.present()) other.score.mask = DropLeadingOnes(score.mask);
-  if (score.q_lengths.present()) other.score.q_lengths = AsConst(View(q_lengths.data(), {B}));
-  if (score.kv_lengths.present()) other.score.kv_lengths = AsConst(View(kv_lengths.data(), {B}));
+  if (score.q_lengths.present()) other.score.q_lengths = View(q_lengths.data(), {B});
+  if (score.kv_lengths.present()) other.score.kv_lengths = View(kv_lengths.data(), {B});
   other.score.query_offset.reset();
-  other.score.query_offsets = AsConst(View(offsets.data(), {B}));
+  other.score.query_offsets = View(offsets.data(), {B});
   if (score.causal != Causal::kNone) other.score.causal = Causal::kTopLeft;  // an explicit offset decides, whatever the alignment
 
   ForEachConfiguration({}, [&](const PlanOptions& configuration) {
@@ -380,12 +380,12 @@ TEST_P(MergeConformance, StoredAnswer) {
 
   const Status status = Merge(c.parts.data(), count, out_view, lse_view);
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_TRUE(Near("out", AsConst(out_view), c.expect.at("out")));
-  EXPECT_TRUE(Near("lse", AsConst(lse_view), c.expect.at("lse")));
+  EXPECT_TRUE(Near("out", out_view, c.expect.at("out")));
+  EXPECT_TRUE(Near("lse", lse_view, c.expect.at("lse")));
 
   std::fill(out.begin(), out.end(), Outputs::kUntouched);
   ASSERT_TRUE(Merge(c.parts.data(), count, out_view, MutableTensorView()).ok());
-  EXPECT_TRUE(Near("out without lse", AsConst(out_view), c.expect.at("out")));
+  EXPECT_TRUE(Near("out without lse", out_view, c.expect.at("out")));
 
   // into the memory of each part in turn
   for (size_t target = 0; target < c.parts.size(); ++target) {
@@ -394,10 +394,10 @@ TEST_P(MergeConformance, StoredAnswer) {
     out.assign(part_out.begin(), part_out.end());
     lse.assign(part_lse.begin(), part_lse.end());
     std::vector<PartialState> parts = c.parts;
-    parts[target] = {AsConst(out_view), AsConst(lse_view)};
+    parts[target] = {out_view, lse_view};
     ASSERT_TRUE(Merge(parts.data(), count, out_view, lse_view).ok());
-    EXPECT_TRUE(Near("out", AsConst(out_view), c.expect.at("out")));
-    EXPECT_TRUE(Near("lse", AsConst(lse_view), c.expect.at("lse")));
+    EXPECT_TRUE(Near("out", out_view, c.expect.at("out")));
+    EXPECT_TRUE(Near("lse", lse_view, c.expect.at("lse")));
   }
 }
 

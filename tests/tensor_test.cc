@@ -120,10 +120,10 @@ TEST(ViewTest, SwapAxesExchangesShapeAndStrideAndIsItsOwnInverse) {
   EXPECT_EQ(same.stride[2], 28);
 }
 
-TEST(ViewTest, AsConstKeepsEverything) {
+TEST(ViewTest, ReadingAViewForWritingKeepsEverything) {
   float data[6] = {};
   const MutableTensorView view = View(data, {2, 3}, {-5, 2});
-  const TensorView constant = AsConst(view);
+  const TensorView constant = view;
   EXPECT_EQ(constant.data, data);
   EXPECT_EQ(constant.dtype, DType::kF32);
   EXPECT_EQ(constant.rank, 2);

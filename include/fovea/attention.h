@@ -75,7 +75,7 @@ class FOVEA_EXPORT Plan {
   // Allocates. On an error *plan is unchanged.
   static Status Create(const Problem& problem, const PlanOptions& options, Plan* plan) noexcept;
 
-  // Plans again for new lengths, offsets, Tq and Tk, in place and without allocating. Errors: anything that Create would refuse, a change of
+  // Plans again for new lengths, offsets, Tq and Tk, in place and without allocating; ask for WorkspaceBytes again. Errors: anything that Create would refuse, a change of
   // B, Hq, Hkv, dk, dv, types or of which tensors are present, or sizes beyond the room reserved by Create. On an error the plan is unchanged.
   Status Update(const Problem& problem) noexcept;
 

@@ -96,8 +96,6 @@ struct BasicView {
 using TensorView = BasicView<const void*>;
 using MutableTensorView = BasicView<void*>;
 
-constexpr TensorView AsConst(const MutableTensorView& view) { return view; }
-
 namespace internal {
 template <class View, class Pointer, size_t N>
 constexpr View MakeView(Pointer data, DType dtype, const std::array<int64_t, N>& shape, const std::array<int64_t, N>& element_strides) {

@@ -109,9 +109,9 @@ files::Writer CollectOutputs(const Args& args, bool bthd, const Problem& problem
     std::string error;
     if (args.Has(option) && !writer.Add(args.Text(option), name, view, &error)) throw Failure(std::string(option) + ": " + error);
   };
-  add("--out", "out", bthd ? SwapAxes(AsConst(problem.out), 1, 2) : AsConst(problem.out));
-  add("--lse", "lse", AsConst(problem.lse));
-  add("--weights", "weights", AsConst(problem.weights));
+  add("--out", "out", bthd ? SwapAxes(problem.out, 1, 2) : problem.out);
+  add("--lse", "lse", problem.lse);
+  add("--weights", "weights", problem.weights);
   return writer;
 }
 

@@ -64,7 +64,7 @@ int64_t ScoreMatrixBytes(const Problem& problem) {
 
 bool StandardAttentionSupports(const Problem& problem) {
   const Score& score = problem.score;
-  return IsPlain(problem.q) && IsPlain(problem.k) && IsPlain(problem.v) && IsPlain(AsConst(problem.out)) && !problem.weights.present() &&
+  return IsPlain(problem.q) && IsPlain(problem.k) && IsPlain(problem.v) && IsPlain(problem.out) && !problem.weights.present() &&
          score.softcap == 0 && !score.alibi_slopes.present() && !score.bias.present() && !score.mask.present() && !score.sinks.present() &&
          score.window.left < 0 && score.window.right < 0;
 }

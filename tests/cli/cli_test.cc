@@ -83,17 +83,16 @@ class SmallProblem : public ::testing::Test {
     };
     q_ = values(B * Hq * Tq * dk, 0.37f), k_ = values(B * Hkv * Tk * dk, 0.73f), v_ = values(B * Hkv * Tk * dv, 0.91f);
     bias_ = values(Hq * Tq * Tk, 0.53f), slopes_ = values(Hq, 0.31f), sinks_ = values(Hq, 0.77f);
-    const TensorView q = AsConst(View(q_.data(), {B, Hq, Tq, dk})), k = AsConst(View(k_.data(), {B, Hkv, Tk, dk})),
-                     v = AsConst(View(v_.data(), {B, Hkv, Tk, dv}));
+    const TensorView q = View(q_.data(), {B, Hq, Tq, dk}), k = View(k_.data(), {B, Hkv, Tk, dk}), v = View(v_.data(), {B, Hkv, Tk, dv});
     Save(folder_.File("q.npy"), q);
     Save(folder_.File("k.npy"), k);
     Save(folder_.File("v.npy"), v);
     Save(folder_.File("q_bthd.npy"), SwapAxes(q, 1, 2));
     Save(folder_.File("k_bthd.npy"), SwapAxes(k, 1, 2));
     Save(folder_.File("v_bthd.npy"), SwapAxes(v, 1, 2));
-    Save(folder_.File("bias.npy"), AsConst(View(bias_.data(), {Hq, Tq, Tk})));
-    Save(folder_.File("slopes.npy"), AsConst(View(slopes_.data(), {Hq})));
-    Save(folder_.File("sinks.npy"), AsConst(View(sinks_.data(), {Hq})));
+    Save(folder_.File("bias.npy"), View(bias_.data(), {Hq, Tq, Tk}));
+    Save(folder_.File("slopes.npy"), View(slopes_.data(), {Hq}));
+    Save(folder_.File("sinks.npy"), View(sinks_.data(), {Hq}));
     const bool mask[Tk] = {true, false, true, true, true, false, true, true, true};
     Save(folder_.File("mask.npy"), View(mask, {int64_t{1}, Tk}));
     const int32_t q_lengths[B] = {5, 2}, kv_lengths[B] = {9, 4};

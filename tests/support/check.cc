@@ -49,18 +49,18 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
         // A result below the normal range of f32 may lose all its bits.
         const double smallest = empty ? 0 : static_cast<double>(std::numeric_limits<float>::min());
         for (int64_t c = 0; c < size.dv; ++c) {
-          worst.Look(reference::At(AsConst(problem.out), b, h, i, c), expected.out[static_cast<size_t>(row * size.dv + c)],
+          worst.Look(reference::At(problem.out, b, h, i, c), expected.out[static_cast<size_t>(row * size.dv + c)],
                      t * expected.max_abs_value[r] + smallest, "out", row, c);
         }
         if (problem.lse.present()) {
           // The rule of the conformance suites: t and a relative 1e-5.
           const double lse = expected.lse[r];
-          worst.Look(reference::At(AsConst(problem.lse), b, h, i), lse, t + 1e-5 * std::fabs(lse), "lse", row, 0);
+          worst.Look(reference::At(problem.lse, b, h, i), lse, t + 1e-5 * std::fabs(lse), "lse", row, 0);
         }
         if (problem.weights.present()) {
           for (int64_t j = 0; j < size.Tk; ++j) {
             const size_t n = static_cast<size_t>(row * size.Tk + j);
-            const double weight = reference::At(AsConst(problem.weights), b, h, i, j);
+            const double weight = reference::At(problem.weights, b, h, i, j);
             // A removed pair has weight 0, not nearly 0; in a NaN row either is right: 0/NaN is NaN.
             if (!expected.visible[n] && std::isnan(expected.lse[r]) && std::isnan(weight)) continue;
             worst.Look(weight, expected.weights[n], expected.visible[n] ? t + smallest : 0, "weights", row, j);

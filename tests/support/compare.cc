@@ -76,9 +76,9 @@ Outputs::Outputs(Problem* problem, bool token_major, bool with_weights) {
     weights_.assign(static_cast<size_t>(B * Hq * Tq * Tk), kUntouched);
     problem->weights = View(weights_.data(), {B, Hq, Tq, Tk});
   }
-  out_view_ = AsConst(problem->out);
-  lse_view_ = AsConst(problem->lse);
-  weights_view_ = AsConst(problem->weights);
+  out_view_ = problem->out;
+  lse_view_ = problem->lse;
+  weights_view_ = problem->weights;
 }
 
 bool Outputs::Untouched() const {

@@ -66,7 +66,7 @@ class OwnedTensor {
 
   bool present() const { return view_.present(); }
   int64_t size() const { return view_.size(); }
-  TensorView view() const { return AsConst(view_); }
+  TensorView view() const { return view_; }
   const MutableTensorView& mutable_view() const { return view_; }
 
   // Elements by their number in C order of the view's shape. Set rounds to the element type.
