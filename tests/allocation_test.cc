@@ -148,8 +148,8 @@ TEST(AllocationTest, UpdateDoesNotAllocate) {
     test::Random random(test::BaseSeed());
     for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 34}, {33, 5000}, {1, 5000}, {17, 2000}, {0, 10}, {33, 0}, {33, 5000}}) {
       sized(Tq, Tk);
-      lengths.q_lengths.Fill([&, Tq = Tq] { return static_cast<double>(random.Between(0, Tq)); });
-      lengths.kv_lengths.Fill([&, Tk = Tk] { return static_cast<double>(random.Between(0, Tk)); });
+      lengths.q_lengths.Fill([&, most = Tq] { return static_cast<double>(random.Between(0, most)); });
+      lengths.kv_lengths.Fill([&, most = Tk] { return static_cast<double>(random.Between(0, most)); });
       const int64_t before = test::Allocations();
       const Status status = plan.Update(p);
       const int64_t after = test::Allocations();

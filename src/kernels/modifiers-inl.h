@@ -73,7 +73,7 @@ HWY_INLINE bool RemovesPairs(const Score& score) { return score.bias.present() |
 
 // Natural scores in, modified scores out; `bias` is left holding what removed pairs (null-op without bias and mask).
 template <class Lanes>
-HWY_INLINE void Modify(const KernelCall& call, const Item& item, const Tile& tile, const Block& block, const Span& span, Scratch& w) {
+HWY_NOINLINE void Modify(const KernelCall& call, const Item& item, const Tile& tile, const Block& block, const Span& span, Scratch& w) {
   const DF df;
   const Score& score = call.problem->score;
   const Geometry& g = call.geometry;

@@ -39,7 +39,7 @@ template <class Lanes>
 constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
 
 template <class Lanes>
-HWY_INLINE void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state) {
+FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state) {
   const DF df;
   constexpr int64_t kStep = Lanes::kKeyStep;
   constexpr int64_t kUnroll = 4 * kStep;
