@@ -42,7 +42,7 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
 // s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with zeros to whole vectors.
 template <int kKeys, int kRows>
 FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
-                              float* HWY_RESTRICT s, int64_t s_stride) {
+                           float* HWY_RESTRICT s, int64_t s_stride) {
   const DF df;
   VF sum[4][kRows];
   for (int j = 0; j < 4; ++j) {
@@ -70,7 +70,7 @@ FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
 template <int kRows, int kChannels, bool kWhole>
 FOVEA_HOT void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride,
-                                  int64_t keys, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
+                               int64_t keys, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
   const DF df;
   VF sum[kRows][kChannels];
   for (int r = 0; r < kRows; ++r) {

@@ -27,7 +27,7 @@ constexpr int64_t kChain = 128;
 // s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of queries; c in ascending order.
 template <int kKeys, int kVectors>
 FOVEA_HOT void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, bool add,
-                           float* HWY_RESTRICT s) {
+                        float* HWY_RESTRICT s) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kKeys][kVectors];
@@ -54,7 +54,7 @@ FOVEA_HOT void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const flo
 // o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels; j in ascending order.
 template <int kChannels, int kVectors>
 FOVEA_HOT void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t keys,
-                               const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
+                            const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kChannels][kVectors];
