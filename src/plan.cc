@@ -21,8 +21,9 @@ constexpr size_t kScratchBytes = size_t{1} << 20;
 constexpr int32_t kTileBlockKeys = 128;
 constexpr int32_t kShortBlockKeys = 64;
 constexpr int32_t kRowBlockKeys = 128;
-// Up to this many stacked rows, streaming K and V once with lanes along the head dimension beats lanes that hold queries.
-constexpr int64_t kRowEngineRows = 8;
+// Up to half a vector of stacked rows, but at least four, streaming K and V with lanes along the head dimension beats lanes that hold queries: a tile
+// would leave half of its lanes empty. Twice the rows reverse it, on AVX2 and AVX-512 alike.
+constexpr int64_t kLeastRowEngineRows = 4;
 // A split streams about this much of K and V, so that its partial state and its task cost nothing next to it …
 constexpr int64_t kSplitBytes = int64_t{1} << 20;
 constexpr int64_t kLeastSplitKeys = 512;
@@ -32,9 +33,10 @@ constexpr int64_t kMostSplits = 32;
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-Engine ChooseEngine(const PlanOptions& options, int64_t rows) {
-  if (options.engine != Engine::kAuto) return options.engine;
-  return rows <= kRowEngineRows ? Engine::kRow : Engine::kTile;
+Engine ChooseEngine(const Plan::State& plan, int64_t rows) {
+  if (plan.options.engine != Engine::kAuto) return plan.options.engine;
+  const int64_t lanes = FindKernels(plan.target, Engine::kTile)->lanes;
+  return rows <= std::max(lanes / 2, kLeastRowEngineRows) ? Engine::kRow : Engine::kTile;
 }
 
 // A sequence with nothing to read has geometry of the least scratch.
@@ -47,7 +49,7 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
 
   SequencePlan s;
   s.sequence = b;
-  s.engine = ChooseEngine(options, rows);
+  s.engine = ChooseEngine(plan, rows);
   s.kernels = FindKernels(plan.target, s.engine);
   const bool is_tile = s.engine == Engine::kTile;
 
