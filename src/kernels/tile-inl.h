@@ -69,12 +69,13 @@ HWY_INLINE int64_t CopiedStride(int64_t d) {
   return stride % 256 == 0 ? stride + 16 : stride;
 }
 
+// Cuts arrays, aligned to a cache line, from one piece of memory; from null it only adds up.
 class Carver {
  public:
   explicit Carver(char* base) : base_(base) {}
   template <class T>
   T* Take(int64_t n) {
-    T* p = reinterpret_cast<T*>(base_ + used_);
+    T* p = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
     used_ += (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
     return p;
   }

@@ -32,24 +32,26 @@ void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* block, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
 
-void* malloc(size_t size) {
+// Shared libraries must find these too, whatever the visibility that the build sets.
+#define VISIBLE __attribute__((visibility("default")))
+VISIBLE void* malloc(size_t size) {
   ++allocations;
   return __libc_malloc(size);
 }
-void* calloc(size_t count, size_t size) {
+VISIBLE void* calloc(size_t count, size_t size) {
   ++allocations;
   return __libc_calloc(count, size);
 }
-void* realloc(void* block, size_t size) {
+VISIBLE void* realloc(void* block, size_t size) {
   ++allocations;
   return __libc_realloc(block, size);
 }
-void* memalign(size_t alignment, size_t size) {
+VISIBLE void* memalign(size_t alignment, size_t size) {
   ++allocations;
   return __libc_memalign(alignment, size);
 }
-void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
-int posix_memalign(void** block, size_t alignment, size_t size) {
+VISIBLE void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+VISIBLE int posix_memalign(void** block, size_t alignment, size_t size) {
   *block = memalign(alignment, size);
   return *block == nullptr ? ENOMEM : 0;
 }
