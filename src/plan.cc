@@ -108,7 +108,7 @@ Status Lay(Plan::State& plan, const Problem& problem) {
     if (empty) s.row_blocks = 0;
     plan.items += plan.sizes.Hkv * s.items_per_head();
     plan.merges += plan.sizes.Hkv * s.merges_per_head();
-    if (plan.present.weights > 0) plan.weight_items += plan.sizes.Hkv * s.row_blocks;
+    if (plan.present.weights > 0 && plan.sizes.Tk > 0) plan.weight_items += plan.sizes.Hkv * s.row_blocks;
     const int64_t rows = std::min(s.item_rows, plan.sizes.Tq * s.geometry.group);
     if (s.merges_per_head() > 0) plan.partial_floats += plan.sizes.Hkv * s.splits * PartialFloats(rows, plan.sizes.dv);
     if (s.row_blocks > 0) plan.worker_bytes = std::max(plan.worker_bytes, s.kernels->scratch_bytes(s.geometry));
