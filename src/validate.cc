@@ -84,10 +84,7 @@ Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t m
 // Far beyond any key, and small enough for i + offset not to overflow.
 constexpr int64_t kMostOffset = int64_t{1} << 62;
 
-Status CheckOffset(const char* name, int64_t offset) {
-  if (offset >= -kMostOffset && offset <= kMostOffset) return Status();
-  return Invalid("%s = %" PRId64 ", expected -2^62 to 2^62", name, offset);
-}
+bool IsOffset(int64_t offset) { return offset >= -kMostOffset && offset <= kMostOffset; }
 
 Status CheckScore(const Score& score, const Sizes& s) {
   if (score.scale.has_value() && !std::isfinite(*score.scale))
@@ -104,7 +101,9 @@ Status CheckScore(const Score& score, const Sizes& s) {
     return Invalid("query_offset = %" PRId64 " and query_offsets (rank %d) are both given, expected one of them", *score.query_offset,
                    score.query_offsets.rank);
   }
-  if (score.query_offset.has_value()) FOVEA_RETURN_IF_ERROR(CheckOffset("query_offset", *score.query_offset));
+  if (score.query_offset.has_value() && !IsOffset(*score.query_offset)) {
+    return Invalid("query_offset = %" PRId64 ", expected -2^62 to 2^62", *score.query_offset);
+  }
   if (score.query_offsets.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("query_offsets", score.query_offsets), s));
   if (score.q_lengths.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("q_lengths", score.q_lengths), s));
   if (score.kv_lengths.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("kv_lengths", score.kv_lengths), s));
@@ -246,9 +245,7 @@ Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, Sequen
     lengths->offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
     lengths->offset = ReadInteger(score.query_offsets, b);
-    char name[40];
-    std::snprintf(name, sizeof(name), "query_offsets[%" PRId64 "]", b);
-    FOVEA_RETURN_IF_ERROR(CheckOffset(name, lengths->offset));
+    if (!IsOffset(lengths->offset)) return Invalid("query_offsets[%" PRId64 "] = %" PRId64 ", expected -2^62 to 2^62", b, lengths->offset);
   } else {
     lengths->offset = score.causal == Causal::kBottomRight ? lengths->kv_length - lengths->q_length : 0;
   }
