@@ -20,8 +20,6 @@ namespace HWY_NAMESPACE {
 constexpr int kMaxTiles = 64;
 constexpr int64_t kBlocksOfItsEnd = 3;  // behind which an item prepares for the next one
 
-HWY_INLINE float MinusInfinityScalar() { return -hwy::HighestValue<float>() * 2.0f; }
-
 // m = −inf, l = 0, O = 0; or m = sink, l = 1 where a sink takes part.
 template <class Engine>
 HWY_INLINE void BeginTile(const KernelCall& call, const Item& item, const Tile& tile, bool with_output) {

@@ -30,6 +30,10 @@ using VF = hn::Vec<DF>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 constexpr int kMaxTileLanes = 64;
 
+// The score of a removed pair.
+HWY_INLINE float MinusInfinityScalar() { return -hwy::HighestValue<float>() * 2.0f; }
+HWY_INLINE VF MinusInfinity() { return hn::Set(DF(), MinusInfinityScalar()); }
+
 HWY_INLINE int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 template <class T>
@@ -56,7 +60,7 @@ inline HWY_NOINLINE void LoadRow(DType dtype, const char* p, int64_t stride, int
       for (int64_t i = 0; i < n; ++i) to[i] = hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p + i * stride));
       return;
     case DType::kBool:
-      for (int64_t i = 0; i < n; ++i) to[i] = p[i * stride] != 0 ? 0.0f : -hwy::HighestValue<float>() * 2.0f;
+      for (int64_t i = 0; i < n; ++i) to[i] = p[i * stride] != 0 ? 0.0f : MinusInfinityScalar();
       return;
     default:
       HWY_DASSERT(false);

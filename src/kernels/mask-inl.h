@@ -13,8 +13,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE VF MinusInfinity() { return hn::Set(DF(), -hwy::HighestValue<float>() * 2.0f); }
-
 // The part of the block that the tile computes. Its end is cut to what some row sees; its start too, in steps that keep the order of sums.
 template <class Lanes>
 HWY_INLINE Span Clamp(const Tile& tile, const Block& block) {

@@ -159,8 +159,7 @@ struct RowEngine {
   // Scores past the span, up to a whole vector, are no keys.
   static HWY_INLINE void Seal(const Tile& tile, const Span& span, int64_t block_keys, float* s) {
     for (int r = 0; r < tile.count; ++r) {
-      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key)
-        s[Lanes::Index(r, key, block_keys)] = -hwy::HighestValue<float>() * 2.0f;
+      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key) s[Lanes::Index(r, key, block_keys)] = MinusInfinityScalar();
     }
   }
 };

@@ -28,10 +28,7 @@ struct RowState {
 };
 
 // m, or 0 where it is −inf: what exponents are taken from.
-HWY_INLINE VF ExponentBase(VF m) {
-  const DF df;
-  return hn::IfThenZeroElse(hn::Eq(m, hn::Set(df, -hwy::HighestValue<float>() * 2.0f)), m);
-}
+HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfinity()), m); }
 
 // Scores of keys first ≤ key < end of the block; `first` is a multiple of kFirstKeyStep<Lanes> and `end` of kKeyStep. Sums run in an order that
 // depends on a key's place in its block alone, whichever rows share the tile.
