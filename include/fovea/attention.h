@@ -19,6 +19,14 @@
 
 namespace fovea {
 
+// At which step a score is given out.
+enum class ScoreStage : int32_t {
+  kScaled = 0,      // scale·(q·k)
+  kSoftcapped = 1,  // after softcap
+  kMasked = 2,      // after ALiBi, bias and masks: what softmax sees; −inf for removed pairs
+  kWeights = 3,     // after softmax: 0 for removed pairs
+};
+
 // One attention problem: the caller's tensors, any strides (bytes), each with its own type. Outputs must not overlap inputs or each other.
 struct Problem {
   TensorView q;  // [B, Hq, Tq, dk]
@@ -26,9 +34,21 @@ struct Problem {
   TensorView v;  // [B, Hkv, Tk, dv]
   Score score;
 
+  // Packed (ragged) batches: i32 or i64 [B + 1], rising from 0 or more. With cu_seqlens_q the queries of sequence b are rows cu_seqlens_q[b] ≤ row <
+  // cu_seqlens_q[b + 1] of q, out and lse, whose batch axis is 1 and whose third axis counts the rows of all sequences; with cu_seqlens_k likewise the keys
+  // of k and v. Either may be packed alone. Rows outside of every sequence are neither read nor written. Read while a plan is made.
+  TensorView cu_seqlens_q;
+  TensorView cu_seqlens_k;
+
   MutableTensorView out;  // [B, Hq, Tq, dv]
   MutableTensorView lse;  // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included; −inf for empty rows
-  MutableTensorView weights;  // optional, f32 [B, Hq, Tq, Tk]: softmax weights; costs a second pass over Q and K
+  // Optional, f32 [B, Hq, Tq, Tk] (packed: of the longest sequence, rows and keys that a sequence lacks are 0): softmax weights; costs a second pass over
+  // Q and K.
+  MutableTensorView weights;
+  // Optional, the same shape: scores at `score_stage`. At kScaled and kSoftcapped of every pair of a query and a key within their lengths, whether masks
+  // remove it or not; pairs behind the lengths are −inf. Costs another pass over Q and K.
+  MutableTensorView scores;
+  ScoreStage score_stage = ScoreStage::kMasked;
 };
 
 enum class Engine : int32_t {
@@ -46,6 +66,9 @@ struct PlanOptions {
   // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's own.
   int64_t max_queries = 0;
   int64_t max_keys = 0;
+  // score.mask is read by Create and Update, which note where it removes what; its contents then must not change until the next Update. Without it
+  // every run reads the whole mask first, which is right for masks that change from run to run.
+  bool fixed_mask = false;
   // Test hooks; 0 means the plan's choice. Upper bounds on the query rows of a tile, and the keys of a block and of a split. They change rounding.
   int32_t tile_rows = 0;
   int32_t block_keys = 0;
@@ -71,7 +94,7 @@ class FOVEA_EXPORT Plan {
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
 
-  // Checks everything about `problem` but its data pointers (only q_lengths, kv_lengths and query_offsets are read) and replaces *plan.
+  // Checks everything about `problem` but its data pointers (only lengths, offsets and cu_seqlens are read, and a fixed mask) and replaces *plan.
   // Allocates. On an error *plan is unchanged.
   static Status Create(const Problem& problem, const PlanOptions& options, Plan* plan) noexcept;
 

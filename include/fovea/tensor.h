@@ -17,9 +17,10 @@ enum class DType : int32_t {
   kBool = 4,  // one byte, zero = false
   kI32 = 5,
   kI64 = 6,
+  kBit = 7,  // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks (BitView)
 };
 
-// Bytes of one element; 0 for kNone and for values outside the enumeration.
+// Bytes of one element; 0 for kNone, for kBit and for values outside the enumeration.
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -32,13 +33,14 @@ constexpr int64_t SizeOf(DType dtype) {
       return 1;
     case DType::kI64:
       return 8;
+    case DType::kBit:
     case DType::kNone:
       break;
   }
   return 0;
 }
 
-// "f32", "f16", "bf16", "bool", "i32", "i64"; "none" for kNone, "unknown" for values outside the enumeration.
+// "f32", "f16", "bf16", "bool", "i32", "i64", "bit"; "none" for kNone, "unknown" for values outside the enumeration.
 constexpr const char* Name(DType dtype) {
   switch (dtype) {
     case DType::kNone:
@@ -55,6 +57,8 @@ constexpr const char* Name(DType dtype) {
       return "i32";
     case DType::kI64:
       return "i64";
+    case DType::kBit:
+      return "bit";
   }
   return "unknown";
 }
@@ -62,7 +66,8 @@ constexpr const char* Name(DType dtype) {
 constexpr int kMaxRank = 4;
 
 // A tensor in memory that belongs to the caller: element [i0, i1, …] is at data + Σ i·stride, strides in BYTES. Any stride is legal: zero
-// (broadcast), negative, or a non-unit innermost one. A default-constructed view (rank 0) is an absent tensor.
+// (broadcast), negative, or a non-unit innermost one. A default-constructed view (rank 0) is an absent tensor. Of packed booleans (kBit) the
+// innermost stride is that of the bytes and must be 1; the other axes are in bytes as always, so that rows start at whole bytes.
 template <class Pointer>
 struct BasicView {
   Pointer data = nullptr;
@@ -181,6 +186,21 @@ constexpr MutableTensorView View(void* data, DType dtype, const int64_t (&shape)
   std::array<int64_t, N> s{};
   for (size_t a = 0; a < N; ++a) s[a] = shape[a];
   return internal::MakeView<MutableTensorView>(data, dtype, s, internal::DenseStrides(s));
+}
+
+// Packed booleans in C order, every row of the innermost axis filled up to whole bytes.
+template <size_t N>
+constexpr TensorView BitView(const void* data, const int64_t (&shape)[N]) {
+  std::array<int64_t, N> bytes{};
+  for (size_t a = 0; a < N; ++a) bytes[a] = shape[a];
+  bytes[N - 1] = (shape[N - 1] + 7) / 8;
+  const std::array<int64_t, N> stride = internal::DenseStrides(bytes);
+  TensorView view;
+  view.data = data;
+  view.dtype = DType::kBit;
+  view.rank = static_cast<int32_t>(N);
+  for (size_t a = 0; a < N; ++a) view.shape[a] = shape[a], view.stride[a] = stride[a];
+  return view;
 }
 
 // The same memory with two axes exchanged: SwapAxes(View(x, {B, T, H, d}), 1, 2) is x as [B, H, T, d].
