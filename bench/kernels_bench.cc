@@ -63,11 +63,11 @@ bench::Pieces BenchedPieces() {
   pieces.rows = BenchedEngine::Lanes::kRows;
   pieces.scores = [](bench::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s, ahead);
+    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false, false, false}, BenchedGeometry(d), x.s, ahead);
   };
   pieces.accumulate = [](bench::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Accumulate(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false}, BenchedGeometry(d), x.s, ahead);
+    BenchedEngine::Accumulate(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false, false, false}, BenchedGeometry(d), x.s, ahead);
   };
   pieces.exp = [](bench::Operands& x) {
     const DF df;

@@ -17,7 +17,7 @@ constexpr uintptr_t kAlignment = 64;
 Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept {
   if (!plan.valid()) return Invalid("plan = empty, expected one that Create has made");
   FOVEA_RETURN_IF_ERROR(CheckAgainstPlan(*plan.state(), problem));
-  FOVEA_RETURN_IF_ERROR(CheckData(problem));
+  FOVEA_RETURN_IF_ERROR(CheckData(problem, plan.state()->sizes));
   if (workers < 1) return Invalid("workers = %d, expected 1 or greater", workers);
   const size_t needed = plan.WorkspaceBytes(workers);
   if (workspace.data == nullptr) return Invalid("workspace.data = null, expected %zu bytes (Plan::WorkspaceBytes(%d))", needed, workers);
@@ -28,7 +28,7 @@ Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int w
   call->problem_ = problem;
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace.data);
   const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
-  // Split states first, then a slice for each worker.
+  // Split states first, then the map of the mask, then a slice for each worker.
   call->workspace_ = static_cast<char*>(workspace.data) + (aligned - address);
   return Status();
 }
@@ -40,13 +40,18 @@ int64_t BoundCall::Tasks(int phase) const noexcept { return phase < 0 || phase >
 void BoundCall::RunTask(int phase, int64_t task, int worker) const noexcept {
   const Plan::State& plan = *plan_;
   float* partials = reinterpret_cast<float*>(workspace_);
-  char* scratch = workspace_ + static_cast<size_t>(plan.partial_floats) * sizeof(float) + static_cast<size_t>(worker) * plan.worker_bytes;
+  char* const after_partials = workspace_ + static_cast<size_t>(plan.partial_floats) * sizeof(float);
+  MaskMapEntry* const map = reinterpret_cast<MaskMapEntry*>(after_partials);
+  char* scratch = after_partials + plan.map_bytes() + static_cast<size_t>(worker) * plan.worker_bytes;
   KernelCall call;
+  if (plan.map_layout.entries() > 0) call.mask_map = {plan.map_layout, plan.options.fixed_mask ? plan.fixed_map.data() : map};
   call.problem = &problem_;
   call.lengths = plan.lengths.data();
   call.scale = problem_.score.scale.value_or(static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan.sizes.dk))));
   const SequencePlan* sequence;
   switch (plan.phase[phase]) {
+    case Phase::kMap:
+      return FillMaskMap(problem_.score.mask, plan.map_layout, task, map);
     case Phase::kItems: {
       const Item item = ItemOf(plan, task, partials, &sequence);
       call.geometry = sequence->geometry;
@@ -60,10 +65,14 @@ void BoundCall::RunTask(int phase, int64_t task, int worker) const noexcept {
       call.geometry = sequence->geometry;
       return sequence->kernels->merge(call, item, scratch);
     }
-    case Phase::kWeights: {
-      const Item item = WeightsItemOf(plan, task, &sequence);
+    case Phase::kWeights:
+    case Phase::kScores: {
+      const bool scores = plan.phase[phase] == Phase::kScores;
+      call.matrix = scores ? &problem_.scores : &problem_.weights;
+      call.stage = scores ? problem_.score_stage : ScoreStage::kWeights;
+      const Item item = MatrixItemOf(plan, task, &sequence);
       call.geometry = sequence->geometry;
-      return sequence->kernels->weights(call, item, scratch);
+      return sequence->kernels->matrix(call, item, scratch);
     }
   }
 }

@@ -9,11 +9,15 @@
 
 namespace fovea {
 
-// One sequence of the batch as validated: 0 ≤ q_length ≤ Tq, 0 ≤ kv_length ≤ Tk; offset as resolved by the contract (step 5).
+// One sequence of the batch as validated: 0 ≤ q_length ≤ queries, 0 ≤ kv_length ≤ its keys; offset as resolved by the contract (step 5).
 struct SequenceLengths {
   int64_t q_length = 0;
   int64_t kv_length = 0;
   int64_t offset = 0;
+  int64_t queries = 0;  // rows that exist: Tq, or its own of a packed batch
+  // Where its query 0 and its key 0 are: the index on the batch axis and on the third axis of q, out, lse and of k, v.
+  int64_t q_batch = 0, q_first = 0;
+  int64_t kv_batch = 0, kv_first = 0;
 };
 
 // Keys first ≤ j < end; empty when first == end.

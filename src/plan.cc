@@ -73,7 +73,8 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   while (g.tiles > 1 && s.kernels->scratch_bytes(g) > most_bytes) --g.tiles;
   s.item_rows = g.tiles * tile_rows;
 
-  s.row_blocks = CeilDiv(sizes.Tq * g.group, s.item_rows);
+  s.row_blocks = CeilDiv(lengths.queries * g.group, s.item_rows);
+  s.matrix_blocks = CeilDiv(sizes.Tq * g.group, s.item_rows);
   s.costly_rows_last = plan.causal != Causal::kNone;
   if (rows > 0 && rows <= s.item_rows) {
     int64_t split_keys = std::max(kLeastSplitKeys, kSplitBytes / (SizeOf(plan.k_type) * sizes.dk + SizeOf(plan.v_type) * sizes.dv));
@@ -98,24 +99,31 @@ Status Lay(Plan::State& plan, const Problem& problem) {
   std::sort(plan.sequences.begin(), plan.sequences.end(),
             [](const SequencePlan& x, const SequencePlan& y) { return x.pairs != y.pairs ? x.pairs > y.pairs : x.sequence < y.sequence; });
   const bool empty = plan.sizes.Hq == 0;
-  plan.items = plan.merges = plan.weight_items = plan.partial_floats = 0;
+  plan.items = plan.merges = plan.matrix_items = plan.partial_floats = 0;
   plan.worker_bytes = 64;  // the scratch header; slices stay multiples of 64 bytes
   for (SequencePlan& s : plan.sequences) {
     s.first_item = plan.items;
     s.first_merge = plan.merges;
-    s.first_weight = plan.weight_items;
+    s.first_matrix = plan.matrix_items;
     s.first_partial = plan.partial_floats;
-    if (empty) s.row_blocks = 0;
+    if (empty) s.row_blocks = s.matrix_blocks = 0;
     plan.items += plan.sizes.Hkv * s.items_per_head();
     plan.merges += plan.sizes.Hkv * s.merges_per_head();
-    if (plan.present.weights > 0 && plan.sizes.Tk > 0) plan.weight_items += plan.sizes.Hkv * s.row_blocks;
-    const int64_t rows = std::min(s.item_rows, plan.sizes.Tq * s.geometry.group);
+    if (plan.sizes.Tk > 0) plan.matrix_items += plan.sizes.Hkv * s.matrix_blocks;
+    const int64_t rows = std::min(s.item_rows, plan.lengths[static_cast<size_t>(s.sequence)].queries * s.geometry.group);
     if (s.merges_per_head() > 0) plan.partial_floats += plan.sizes.Hkv * s.splits * PartialFloats(rows, plan.sizes.dv);
-    if (s.row_blocks > 0) plan.worker_bytes = std::max(plan.worker_bytes, s.kernels->scratch_bytes(s.geometry));
+    if (s.row_blocks + s.matrix_blocks > 0) plan.worker_bytes = std::max(plan.worker_bytes, s.kernels->scratch_bytes(s.geometry));
   }
   plan.partial_floats = RoundUp(plan.partial_floats, 16);  // worker slices behind them stay aligned to 64 bytes
   plan.phases = 0;
-  for (Phase p : {Phase::kItems, Phase::kMerges, Phase::kWeights}) {
+  plan.map_layout = empty ? MaskMapLayout() : LayoutOf(problem.score.mask);
+  if (plan.options.fixed_mask) {
+    plan.fixed_map.resize(static_cast<size_t>(plan.map_layout.entries()));
+    for (int64_t task = 0; task < plan.map_layout.tasks(); ++task) {
+      FillMaskMap(problem.score.mask, plan.map_layout, task, plan.fixed_map.data());
+    }
+  }
+  for (Phase p : {Phase::kMap, Phase::kItems, Phase::kMerges, Phase::kWeights, Phase::kScores}) {
     if (plan.Tasks(p) > 0) plan.phase[plan.phases++] = p;
   }
   return Status();
@@ -123,7 +131,9 @@ Status Lay(Plan::State& plan, const Problem& problem) {
 
 Present PresentIn(const Problem& problem) {
   const Score& score = problem.score;
-  return {problem.lse.rank, problem.weights.rank, score.alibi_slopes.rank, score.bias.rank, score.mask.rank, score.sinks.rank};
+  return {problem.lse.rank,   problem.weights.rank,      problem.scores.rank,      score.alibi_slopes.rank,
+          score.bias.rank,    score.mask.rank,           score.sinks.rank,         score.block_map.visible.rank,
+          score.parents.rank, problem.cu_seqlens_q.rank, problem.cu_seqlens_k.rank};
 }
 
 Status CheckOptions(const PlanOptions& o) {
@@ -168,12 +178,12 @@ const SequencePlan& SequenceOf(const Plan::State& plan, int64_t task, int64_t Se
 }
 
 // Row block `block` of the sequence, whole key range.
-Item RowBlock(const Plan::State& plan, const SequencePlan& s, int64_t head, int64_t block) {
+Item RowBlock(const Plan::State& plan, const SequencePlan& s, int64_t head, int64_t block, int64_t queries) {
   Item item;
   item.sequence = s.sequence;
   item.kv_head = head;
   item.first_row = block * s.item_rows;
-  item.rows = std::min(s.item_rows, plan.sizes.Tq * s.geometry.group - item.first_row);
+  item.rows = std::min(s.item_rows, queries * s.geometry.group - item.first_row);
   item.keys = {0, plan.lengths[static_cast<size_t>(s.sequence)].kv_length};
   return item;
 }
@@ -183,7 +193,10 @@ float* PartialsOf(const Plan::State& plan, const SequencePlan& s, int64_t head, 
   return partials + s.first_partial + head * s.splits * PartialFloats(rows, plan.sizes.dv);
 }
 
-int64_t InCostOrder(const SequencePlan& s, int64_t index) { return s.costly_rows_last ? s.row_blocks - 1 - index : index; }
+// The row block that comes `index`-th of `blocks`.
+int64_t InCostOrder(const SequencePlan& s, int64_t blocks, int64_t index) { return s.costly_rows_last ? blocks - 1 - index : index; }
+
+int64_t QueriesOf(const Plan::State& plan, const SequencePlan& s) { return plan.lengths[static_cast<size_t>(s.sequence)].queries; }
 
 void Append(std::string& text, const char* format, ...) __attribute__((format(printf, 2, 3)));
 void Append(std::string& text, const char* format, ...) {
@@ -214,7 +227,7 @@ Status CheckFacts(const PlannedFact (&facts)[N]) {
 // What neither Run nor Update may change.
 Status CheckBound(const Plan::State& plan, const Sizes& s, const Problem& problem) {
   const Sizes& p = plan.sizes;
-  const PlannedFact sizes[] = {{"q.shape[0]", s.B, p.B},
+  const PlannedFact sizes[] = {{problem.cu_seqlens_q.present() ? "sequences of cu_seqlens_q" : "q.shape[0]", s.B, p.B},
                                {"q.shape[1]", s.Hq, p.Hq},
                                {"k.shape[1]", s.Hkv, p.Hkv},
                                {"q.shape[3]", s.dk, p.dk},
@@ -234,10 +247,16 @@ Status CheckBound(const Plan::State& plan, const Sizes& s, const Problem& proble
   const Present given = PresentIn(problem);
   const PlannedFact present[] = {{"lse.rank", given.lse, plan.present.lse},
                                  {"weights.rank", given.weights, plan.present.weights},
+                                 {"scores.rank", given.scores, plan.present.scores},
                                  {"alibi_slopes.rank", given.alibi_slopes, plan.present.alibi_slopes},
                                  {"bias.rank", given.bias, plan.present.bias},
                                  {"mask.rank", given.mask, plan.present.mask},
-                                 {"sinks.rank", given.sinks, plan.present.sinks}};
+                                 {"sinks.rank", given.sinks, plan.present.sinks},
+                                 {"block_map.visible.rank", given.block_map, plan.present.block_map},
+                                 {"parents.rank", given.parents, plan.present.parents},
+                                 {"cu_seqlens_q.rank", given.cu_seqlens_q, plan.present.cu_seqlens_q},
+                                 {"cu_seqlens_k.rank", given.cu_seqlens_k, plan.present.cu_seqlens_k},
+                                 {"score_stage", static_cast<int64_t>(problem.score_stage), static_cast<int64_t>(plan.score_stage)}};
   return CheckFacts(present);
 }
 
@@ -248,9 +267,10 @@ Item ItemOf(const Plan::State& plan, int64_t task, float* partials, const Sequen
   *sequence = &s;
   const int64_t head = (task - s.first_item) / s.items_per_head();
   const int64_t index = (task - s.first_item) % s.items_per_head();
-  if (s.splits == 1) return RowBlock(plan, s, head, InCostOrder(s, index));
-  if (index >= s.splits) return RowBlock(plan, s, head, index - s.splits + 1);
-  Item item = RowBlock(plan, s, head, 0);
+  const int64_t queries = QueriesOf(plan, s);
+  if (s.splits == 1) return RowBlock(plan, s, head, InCostOrder(s, s.row_blocks, index), queries);
+  if (index >= s.splits) return RowBlock(plan, s, head, index - s.splits + 1, queries);
+  Item item = RowBlock(plan, s, head, 0, queries);
   item.keys = {index * s.split_keys, std::min((index + 1) * s.split_keys, item.keys.end)};
   item.partial = PartialsOf(plan, s, head, item.rows, partials) + index * PartialFloats(item.rows, plan.sizes.dv);
   item.takes_sink = index == 0;
@@ -261,14 +281,35 @@ MergeItem MergeOf(const Plan::State& plan, int64_t task, float* partials, const 
   const SequencePlan& s = SequenceOf(plan, task, &SequencePlan::first_merge);
   *sequence = &s;
   const int64_t head = task - s.first_merge;
-  const Item item = RowBlock(plan, s, head, 0);
+  const Item item = RowBlock(plan, s, head, 0, QueriesOf(plan, s));
   return {item.sequence, head, item.first_row, item.rows, PartialsOf(plan, s, head, item.rows, partials), s.splits};
 }
 
-Item WeightsItemOf(const Plan::State& plan, int64_t task, const SequencePlan** sequence) noexcept {
-  const SequencePlan& s = SequenceOf(plan, task, &SequencePlan::first_weight);
+Item MatrixItemOf(const Plan::State& plan, int64_t task, const SequencePlan** sequence) noexcept {
+  const SequencePlan& s = SequenceOf(plan, task, &SequencePlan::first_matrix);
   *sequence = &s;
-  return RowBlock(plan, s, (task - s.first_weight) / s.row_blocks, InCostOrder(s, (task - s.first_weight) % s.row_blocks));
+  const int64_t head = (task - s.first_matrix) / s.matrix_blocks, index = (task - s.first_matrix) % s.matrix_blocks;
+  return RowBlock(plan, s, head, InCostOrder(s, s.matrix_blocks, index), plan.sizes.Tq);
+}
+
+int64_t Plan::State::Tasks(Phase p) const noexcept {
+  switch (p) {
+    case Phase::kMap:
+      return options.fixed_mask ? 0 : map_layout.tasks();
+    case Phase::kItems:
+      return items;
+    case Phase::kMerges:
+      return merges;
+    case Phase::kWeights:
+      return present.weights > 0 ? matrix_items : 0;
+    case Phase::kScores:
+      return present.scores > 0 ? matrix_items : 0;
+  }
+  return 0;
+}
+
+size_t Plan::State::map_bytes() const noexcept {
+  return options.fixed_mask ? 0 : static_cast<size_t>(RoundUp(map_layout.entries() * static_cast<int64_t>(sizeof(MaskMapEntry)), 64));
 }
 
 Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcept {
@@ -277,8 +318,13 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
   FOVEA_RETURN_IF_ERROR(CheckBound(plan, s, problem));
   const Sizes& p = plan.sizes;
   const Score& score = problem.score;
-  const PlannedFact facts[] = {{"q.shape[2]", s.Tq, p.Tq},
-                               {"k.shape[2]", s.Tk, p.Tk},
+  const MaskMapLayout map = LayoutOf(score.mask);
+  const PlannedFact facts[] = {{problem.cu_seqlens_q.present() ? "the longest of cu_seqlens_q" : "q.shape[2]", s.Tq, p.Tq},
+                               {problem.cu_seqlens_k.present() ? "the longest of cu_seqlens_k" : "k.shape[2]", s.Tk, p.Tk},
+                               {"sequences that the mask tells apart", map.batches, plan.map_layout.batches},
+                               {"heads that the mask tells apart", map.heads, plan.map_layout.heads},
+                               {"groups of queries that the mask tells apart", map.query_groups, plan.map_layout.query_groups},
+                               {"groups of keys that the mask tells apart", map.key_groups, plan.map_layout.key_groups},
                                {"causal", static_cast<int64_t>(score.causal), static_cast<int64_t>(plan.causal)},
                                {"window.left", score.window.left, plan.window.left},
                                {"window.right", score.window.right, plan.window.right}};
@@ -290,7 +336,10 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
     const struct {
       const char* name;
       int64_t given, planned;
-    } lengths[] = {{"q_lengths", given.q_length, planned.q_length},
+    } lengths[] = {{"cu_seqlens_q", given.q_first, planned.q_first},
+                   {"cu_seqlens_k", given.kv_first, planned.kv_first},
+                   {"rows of sequence", given.queries, planned.queries},
+                   {"q_lengths", given.q_length, planned.q_length},
                    {"kv_lengths", given.kv_length, planned.kv_length},
                    {score.query_offsets.present() ? "query_offsets" : "query_offset", given.offset, planned.offset}};
     for (const auto& length : lengths) {
@@ -324,9 +373,16 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   state->out_type = problem.out.dtype;
   state->bias_type = problem.score.bias.dtype;
   state->present = PresentIn(problem);
+  state->score_stage = problem.score_stage;
   state->causal = problem.score.causal;
   state->window = problem.score.window;
   state->sequences.reserve(static_cast<size_t>(sizes.B));
+  if (options.fixed_mask) {
+    FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", problem.score.mask)));
+    const int64_t most_groups = CeilDiv(state->room.Tq, kMapQueries) * CeilDiv(state->room.Tk, kMapKeys);
+    const MaskMapLayout layout = LayoutOf(problem.score.mask);
+    state->fixed_map.reserve(static_cast<size_t>(layout.batches * layout.heads * most_groups));
+  }
   FOVEA_RETURN_IF_ERROR(Lay(*state, problem));
   plan->state_ = std::move(state);
   return Status();
@@ -359,7 +415,8 @@ Status Plan::Update(const Problem& problem) noexcept {
 size_t Plan::WorkspaceBytes(int workers) const noexcept {
   if (!valid() || workers < 1) return 0;
   constexpr size_t kAlignment = 64;
-  return kAlignment - 1 + static_cast<size_t>(workers) * state_->worker_bytes + static_cast<size_t>(state_->partial_floats) * sizeof(float);
+  return kAlignment - 1 + state_->map_bytes() + static_cast<size_t>(workers) * state_->worker_bytes +
+         static_cast<size_t>(state_->partial_floats) * sizeof(float);
 }
 
 Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }
@@ -397,6 +454,10 @@ std::string Plan::ToString() const {
          z.B, z.Hq, z.Hkv, z.Tq, z.Tk, z.dk, z.dv);
   Append(text, "types      q %s  k %s  v %s  out %s%s%s\n", Name(state.q_type), Name(state.k_type), Name(state.v_type),
          Name(state.out_type), state.present.lse > 0 ? "  lse" : "", state.present.weights > 0 ? "  weights" : "");
+  if (state.map_layout.entries() > 0) {
+    Append(text, "mask       read %s, in groups of %" PRId64 " queries × %" PRId64 " keys\n",
+           state.options.fixed_mask ? "once by this plan" : "once by each run", kMapQueries, kMapKeys);
+  }
   Append(text, "target     %s\n", fovea::Name(state.target));
   constexpr size_t kListed = 8;
   for (size_t x = 0; x < state.sequences.size() && x < kListed; ++x) {
@@ -411,11 +472,12 @@ std::string Plan::ToString() const {
            s.splits > 1 ? s.split_keys : l.kv_length);
   }
   if (state.sequences.size() > kListed) Append(text, "           … and %zu more sequences\n", state.sequences.size() - kListed);
-  Append(text, "tasks      items %" PRId64 "  merges %" PRId64 "  weights %" PRId64 "\n", state.items, state.merges, state.weight_items);
+  Append(text, "tasks      map %" PRId64 "  items %" PRId64 "  merges %" PRId64 "  weights %" PRId64 "  scores %" PRId64 "\n",
+         state.Tasks(Phase::kMap), state.items, state.merges, state.Tasks(Phase::kWeights), state.Tasks(Phase::kScores));
   const Cost c = cost();
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
-  Append(text, "workspace  workers × %zu + %" PRId64 " bytes of partial states (+ 63 to align)\n", state.worker_bytes,
-         state.partial_floats * 4);
+  Append(text, "workspace  workers × %zu + %" PRId64 " bytes of partial states + %zu of the mask's map (+ 63 to align)\n",
+         state.worker_bytes, state.partial_floats * 4, state.map_bytes());
   return text;
 }
 

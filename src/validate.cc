@@ -1,5 +1,6 @@
 #include "validate.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdarg>
@@ -15,7 +16,7 @@ Status Formatted(StatusCode code, const char* format, va_list arguments) {
   return Status(code, message);
 }
 
-bool IsKnown(DType dtype) { return dtype >= DType::kF32 && dtype <= DType::kI64; }
+bool IsKnown(DType dtype) { return dtype >= DType::kF32 && dtype <= DType::kBit; }
 
 // q, k, v and out hold floats; those narrower than f32 are legal but have no kernels yet.
 Status CheckFloats(const TensorFacts& t) {
@@ -30,19 +31,65 @@ Status CheckFloats(const TensorFacts& t) {
   }
 }
 
-// bias and mask: each axis 1 or full, aligned at the right.
-Status CheckBroadcast(const TensorFacts& t, const Sizes& s) {
+// The axes that bias, mask and block map broadcast to.
+struct FullAxes {
+  int64_t size[kMaxRank];
+  const char* name[kMaxRank];
+};
+
+FullAxes ScoreAxes(const Sizes& s) { return {{s.B, s.Hq, s.Tq, s.Tk}, {"B", "Hq", "Tq", "Tk"}}; }
+
+// Each axis 1 or full, aligned at the right.
+Status CheckBroadcast(const TensorFacts& t, const FullAxes& full) {
   if (t.rank < 1 || t.rank > kMaxRank) return Invalid("%s.rank = %d, expected 1 to 4", t.name, t.rank);
   FOVEA_RETURN_IF_ERROR(CheckTensor(t, t.rank));
-  const int64_t full[kMaxRank] = {s.B, s.Hq, s.Tq, s.Tk};
-  static constexpr const char* kNames[kMaxRank] = {"B", "Hq", "Tq", "Tk"};
   for (int a = 0; a < t.rank; ++a) {
     const int axis = kMaxRank - t.rank + a;
-    if (t.shape[a] != 1 && t.shape[a] != full[axis]) {
-      return Invalid("%s.shape[%d] = %" PRId64 ", expected 1 or %" PRId64 " (%s)", t.name, a, t.shape[a], full[axis], kNames[axis]);
+    if (t.shape[a] != 1 && t.shape[a] != full.size[axis]) {
+      return Invalid("%s.shape[%d] = %" PRId64 ", expected 1 or %" PRId64 " (%s)", t.name, a, t.shape[a], full.size[axis], full.name[axis]);
     }
   }
   return Status();
+}
+
+// Booleans, one a byte or packed.
+Status CheckBooleans(const TensorFacts& t) {
+  if (t.dtype != DType::kBool && t.dtype != DType::kBit) return Invalid("%s.dtype = %s, expected bool or bit", t.name, Name(t.dtype));
+  if (t.dtype == DType::kBit && t.stride[t.rank - 1] != 1) {
+    return Invalid("%s.stride[%d] = %" PRId64 ", expected 1 (the bytes of packed booleans are dense)", t.name, t.rank - 1,
+                   t.stride[t.rank - 1]);
+  }
+  return Status();
+}
+
+Status CheckIntegers(const TensorFacts& t) {
+  if (t.dtype == DType::kI32 || t.dtype == DType::kI64) return Status();
+  return Invalid("%s.dtype = %s, expected i32 or i64", t.name, Name(t.dtype));
+}
+
+Status CheckBlockMap(const BlockMap& map, const Sizes& s) {
+  if (!map.visible.present()) {
+    if (map.queries != 0 || map.keys != 0) {
+      return Invalid("block_map.visible is absent, expected a map (block_map.queries = %" PRId64 ", block_map.keys = %" PRId64 ")",
+                     map.queries, map.keys);
+    }
+    return Status();
+  }
+  if (map.queries < 1) return Invalid("block_map.queries = %" PRId64 ", expected 1 or greater", map.queries);
+  if (map.keys < 1) return Invalid("block_map.keys = %" PRId64 ", expected 1 or greater", map.keys);
+  const TensorFacts t = Facts("block_map.visible", map.visible);
+  const auto blocks = [](int64_t n, int64_t size) { return n / size + (n % size != 0 ? 1 : 0); };
+  const FullAxes full = {{s.B, s.Hq, blocks(s.Tq, map.queries), blocks(s.Tk, map.keys)},
+                         {"B", "Hq", "Tq / block_map.queries, rounded up", "Tk / block_map.keys, rounded up"}};
+  FOVEA_RETURN_IF_ERROR(CheckBroadcast(t, full));
+  return CheckBooleans(t);
+}
+
+Status CheckParents(const TensorFacts& t, const Sizes& s) {
+  FOVEA_RETURN_IF_ERROR(CheckTensor(t, 2));
+  FOVEA_RETURN_IF_ERROR(CheckIntegers(t));
+  FOVEA_RETURN_IF_ERROR(CheckShape(t, 0, s.B, "B"));
+  return CheckShape(t, 1, s.Tq, "Tq");
 }
 
 Status CheckPerHead(const TensorFacts& t, const Sizes& s) {
@@ -53,13 +100,13 @@ Status CheckPerHead(const TensorFacts& t, const Sizes& s) {
 
 Status CheckPerSequence(const TensorFacts& t, const Sizes& s) {
   FOVEA_RETURN_IF_ERROR(CheckTensor(t, 1));
-  if (t.dtype != DType::kI32 && t.dtype != DType::kI64) return Invalid("%s.dtype = %s, expected i32 or i64", t.name, Name(t.dtype));
-  FOVEA_RETURN_IF_ERROR(CheckShape(t, 0, s.B, "q.shape[0]"));
+  FOVEA_RETURN_IF_ERROR(CheckIntegers(t));
+  FOVEA_RETURN_IF_ERROR(CheckShape(t, 0, s.B, "B"));
   return CheckNotNull(t);  // read while planning
 }
 
-int64_t ReadInteger(const TensorView& view, int64_t index) {
-  const char* p = static_cast<const char*>(view.data) + index * view.stride[0];
+int64_t ReadInteger(const TensorView& view, int64_t index, int64_t second = 0) {
+  const char* p = static_cast<const char*>(view.data) + index * view.stride[0] + second * view.stride[1];
   if (view.dtype == DType::kI32) {
     int32_t x;
     std::memcpy(&x, p, sizeof(x));
@@ -68,6 +115,28 @@ int64_t ReadInteger(const TensorView& view, int64_t index) {
   int64_t x;
   std::memcpy(&x, p, sizeof(x));
   return x;
+}
+
+// The sequences of a packed batch: their number, and the rows of the longest.
+Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t rows, const char* rows_name, int64_t* sequences,
+                   int64_t* longest) {
+  FOVEA_RETURN_IF_ERROR(CheckTensor(t, 1));
+  FOVEA_RETURN_IF_ERROR(CheckIntegers(t));
+  if (t.shape[0] < 1) return Invalid("%s.shape[0] = %" PRId64 ", expected 1 or greater (B + 1)", t.name, t.shape[0]);
+  FOVEA_RETURN_IF_ERROR(CheckNotNull(t));
+  int64_t before = 0;
+  *sequences = t.shape[0] - 1;
+  *longest = 0;
+  for (int64_t b = 0; b <= *sequences; ++b) {
+    const int64_t start = ReadInteger(cu_seqlens, b);
+    if (start < before || start > rows) {
+      return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (%s) to %" PRId64 " (%s)", t.name, b, start, before,
+                     b == 0 ? "none before" : "the one before", rows, rows_name);
+    }
+    if (b > 0) *longest = std::max(*longest, start - before);
+    before = start;
+  }
+  return Status();
 }
 
 Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t most, const char* most_name, int64_t* length) {
@@ -110,15 +179,17 @@ Status CheckScore(const Score& score, const Sizes& s) {
   if (score.alibi_slopes.present()) FOVEA_RETURN_IF_ERROR(CheckPerHead(Facts("alibi_slopes", score.alibi_slopes), s));
   if (score.sinks.present()) FOVEA_RETURN_IF_ERROR(CheckPerHead(Facts("sinks", score.sinks), s));
   if (score.bias.present()) {
-    FOVEA_RETURN_IF_ERROR(CheckBroadcast(Facts("bias", score.bias), s));
+    FOVEA_RETURN_IF_ERROR(CheckBroadcast(Facts("bias", score.bias), ScoreAxes(s)));
     if (score.bias.dtype != DType::kF32 && score.bias.dtype != DType::kF16 && score.bias.dtype != DType::kBF16) {
       return Invalid("bias.dtype = %s, expected f32, f16 or bf16", Name(score.bias.dtype));
     }
   }
   if (score.mask.present()) {
-    FOVEA_RETURN_IF_ERROR(CheckBroadcast(Facts("mask", score.mask), s));
-    FOVEA_RETURN_IF_ERROR(CheckType(Facts("mask", score.mask), DType::kBool));
+    FOVEA_RETURN_IF_ERROR(CheckBroadcast(Facts("mask", score.mask), ScoreAxes(s)));
+    FOVEA_RETURN_IF_ERROR(CheckBooleans(Facts("mask", score.mask)));
   }
+  FOVEA_RETURN_IF_ERROR(CheckBlockMap(score.block_map, s));
+  if (score.parents.present()) FOVEA_RETURN_IF_ERROR(CheckParents(Facts("parents", score.parents), s));
   return Status();
 }
 
@@ -150,7 +221,7 @@ Status TooSmall(const char* format, ...) noexcept {
 
 Status CheckTensor(const TensorFacts& t, int rank) noexcept {
   if (t.rank != rank) return Invalid("%s.rank = %d, expected %d", t.name, t.rank, rank);
-  if (!IsKnown(t.dtype)) return Invalid("%s.dtype = %d, expected a known type (1 to 6)", t.name, static_cast<int>(t.dtype));
+  if (!IsKnown(t.dtype)) return Invalid("%s.dtype = %d, expected a known type (1 to 7)", t.name, static_cast<int>(t.dtype));
   bool empty = false;
   for (int a = 0; a < rank; ++a) {
     if (t.shape[a] < 0) return Invalid("%s.shape[%d] = %" PRId64 ", expected 0 or greater", t.name, a, t.shape[a]);
@@ -158,7 +229,7 @@ Status CheckTensor(const TensorFacts& t, int rank) noexcept {
   }
   if (empty) return Status();
   // The bytes from the lowest to the highest element, and the elements, must both be countable.
-  int64_t below = 0, above = SizeOf(t.dtype), elements = 1;
+  int64_t below = 0, above = std::max<int64_t>(SizeOf(t.dtype), 1), elements = 1;
   for (int a = 0; a < rank; ++a) {
     int64_t reach;
     if (__builtin_mul_overflow(t.shape[a] - 1, t.stride[a], &reach) ||
@@ -196,11 +267,29 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
   const TensorFacts q = Facts("q", problem.q), k = Facts("k", problem.k), v = Facts("v", problem.v), out = Facts("out", problem.out);
   for (const TensorFacts& t : {q, k, v, out}) FOVEA_RETURN_IF_ERROR(CheckTensor(t, 4));
 
-  const Sizes s = {q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
-  FOVEA_RETURN_IF_ERROR(CheckShape(k, 0, s.B, "q.shape[0]; a shared batch is stride 0"));
-  FOVEA_RETURN_IF_ERROR(CheckShape(v, 0, s.B, "q.shape[0]; a shared batch is stride 0"));
+  const bool packed_q = problem.cu_seqlens_q.present(), packed_k = problem.cu_seqlens_k.present();
+  Sizes s = {q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
+  if (packed_q) {
+    FOVEA_RETURN_IF_ERROR(CheckShape(q, 0, 1, "the batch is packed"));
+    FOVEA_RETURN_IF_ERROR(
+        CheckPacked(Facts("cu_seqlens_q", problem.cu_seqlens_q), problem.cu_seqlens_q, q.shape[2], "q.shape[2]", &s.B, &s.Tq));
+  }
+  if (packed_k) {
+    int64_t sequences = 0;
+    FOVEA_RETURN_IF_ERROR(
+        CheckPacked(Facts("cu_seqlens_k", problem.cu_seqlens_k), problem.cu_seqlens_k, k.shape[2], "k.shape[2]", &sequences, &s.Tk));
+    if (sequences != s.B) {
+      return Invalid("cu_seqlens_k.shape[0] = %" PRId64 ", expected %" PRId64 " (B + 1)", sequences + 1, s.B + 1);
+    }
+  }
+  const int64_t kv_batch = packed_k ? 1 : s.B;
+  const char* const kv_batch_name = packed_k   ? "the batch is packed"
+                                    : packed_q ? "B, the sequences of cu_seqlens_q"
+                                               : "q.shape[0]; a shared batch is stride 0";
+  FOVEA_RETURN_IF_ERROR(CheckShape(k, 0, kv_batch, kv_batch_name));
+  FOVEA_RETURN_IF_ERROR(CheckShape(v, 0, kv_batch, kv_batch_name));
   FOVEA_RETURN_IF_ERROR(CheckShape(v, 1, s.Hkv, "k.shape[1]"));
-  FOVEA_RETURN_IF_ERROR(CheckShape(v, 2, s.Tk, "k.shape[2]"));
+  FOVEA_RETURN_IF_ERROR(CheckShape(v, 2, k.shape[2], "k.shape[2]"));
   FOVEA_RETURN_IF_ERROR(CheckShape(k, 3, s.dk, "q.shape[3]"));
   if (s.dk < 1) return Invalid("q.shape[3] = %" PRId64 ", expected 1 or greater", s.dk);
   if (s.dv < 1) return Invalid("v.shape[3] = %" PRId64 ", expected 1 or greater", s.dv);
@@ -210,7 +299,7 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
   }
   if (s.Hkv > 0 && s.Hq % s.Hkv != 0)
     return Invalid("q.shape[1] = %" PRId64 ", expected a multiple of %" PRId64 " (k.shape[1])", s.Hq, s.Hkv);
-  const int64_t out_shape[4] = {s.B, s.Hq, s.Tq, s.dv};
+  const int64_t out_shape[4] = {q.shape[0], s.Hq, q.shape[2], s.dv};
   static constexpr const char* kOutSource[4] = {"q.shape[0]", "q.shape[1]", "q.shape[2]", "v.shape[3]"};
   for (int a = 0; a < 4; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(out, a, out_shape[a], kOutSource[a]));
 
@@ -220,12 +309,16 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
     FOVEA_RETURN_IF_ERROR(CheckType(lse, DType::kF32));
     for (int a = 0; a < 3; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(lse, a, out_shape[a], kOutSource[a]));
   }
-  if (problem.weights.present()) {
-    const TensorFacts weights = Facts("weights", problem.weights);
-    FOVEA_RETURN_IF_ERROR(CheckTensor(weights, 4));
-    FOVEA_RETURN_IF_ERROR(CheckType(weights, DType::kF32));
-    for (int a = 0; a < 3; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(weights, a, out_shape[a], kOutSource[a]));
-    FOVEA_RETURN_IF_ERROR(CheckShape(weights, 3, s.Tk, "k.shape[2]"));
+  for (const TensorFacts& matrix : {Facts("weights", problem.weights), Facts("scores", problem.scores)}) {
+    if (matrix.rank == 0) continue;
+    FOVEA_RETURN_IF_ERROR(CheckTensor(matrix, 4));
+    FOVEA_RETURN_IF_ERROR(CheckType(matrix, DType::kF32));
+    const FullAxes full = ScoreAxes(s);
+    for (int a = 0; a < 4; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(matrix, a, full.size[a], full.name[a]));
+  }
+  if (problem.score_stage < ScoreStage::kScaled || problem.score_stage > ScoreStage::kWeights) {
+    return Invalid("score_stage = %d, expected 0 (scaled), 1 (softcapped), 2 (masked) or 3 (weights)",
+                   static_cast<int>(problem.score_stage));
   }
   FOVEA_RETURN_IF_ERROR(CheckScore(problem.score, s));
   // Last, so that a problem that is wrong in itself is never called unsupported.
@@ -239,8 +332,25 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
 
 Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, SequenceLengths* lengths) noexcept {
   const Score& score = problem.score;
-  FOVEA_RETURN_IF_ERROR(ReadLength("q_lengths", score.q_lengths, b, sizes.Tq, "q.shape[2]", &lengths->q_length));
-  FOVEA_RETURN_IF_ERROR(ReadLength("kv_lengths", score.kv_lengths, b, sizes.Tk, "k.shape[2]", &lengths->kv_length));
+  int64_t queries = sizes.Tq, keys = sizes.Tk;
+  const char *queries_name = "q.shape[2]", *keys_name = "k.shape[2]";
+  lengths->q_batch = lengths->kv_batch = b;
+  lengths->q_first = lengths->kv_first = 0;
+  if (problem.cu_seqlens_q.present()) {
+    lengths->q_batch = 0;
+    lengths->q_first = ReadInteger(problem.cu_seqlens_q, b);
+    queries = ReadInteger(problem.cu_seqlens_q, b + 1) - lengths->q_first;
+    queries_name = "its rows in cu_seqlens_q";
+  }
+  if (problem.cu_seqlens_k.present()) {
+    lengths->kv_batch = 0;
+    lengths->kv_first = ReadInteger(problem.cu_seqlens_k, b);
+    keys = ReadInteger(problem.cu_seqlens_k, b + 1) - lengths->kv_first;
+    keys_name = "its rows in cu_seqlens_k";
+  }
+  lengths->queries = queries;
+  FOVEA_RETURN_IF_ERROR(ReadLength("q_lengths", score.q_lengths, b, queries, queries_name, &lengths->q_length));
+  FOVEA_RETURN_IF_ERROR(ReadLength("kv_lengths", score.kv_lengths, b, keys, keys_name, &lengths->kv_length));
   if (score.query_offset.has_value()) {
     lengths->offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
@@ -252,12 +362,25 @@ Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, Sequen
   return Status();
 }
 
-Status CheckData(const Problem& problem) noexcept {
+Status CheckData(const Problem& problem, const Sizes& sizes) noexcept {
   const Score& s = problem.score;
   for (const TensorFacts& t : {Facts("q", problem.q), Facts("k", problem.k), Facts("v", problem.v), Facts("out", problem.out),
-                               Facts("lse", problem.lse), Facts("weights", problem.weights), Facts("bias", s.bias), Facts("mask", s.mask),
-                               Facts("alibi_slopes", s.alibi_slopes), Facts("sinks", s.sinks)}) {
+                               Facts("lse", problem.lse), Facts("weights", problem.weights), Facts("scores", problem.scores),
+                               Facts("bias", s.bias), Facts("mask", s.mask), Facts("block_map.visible", s.block_map.visible),
+                               Facts("parents", s.parents), Facts("alibi_slopes", s.alibi_slopes), Facts("sinks", s.sinks)}) {
     FOVEA_RETURN_IF_ERROR(CheckNotNull(t));
+  }
+  if (!s.parents.present()) return Status();
+  for (int64_t b = 0; b < sizes.B; ++b) {
+    SequenceLengths lengths;
+    FOVEA_RETURN_IF_ERROR(ReadLengths(problem, sizes, b, &lengths));
+    for (int64_t i = 0; i < lengths.q_length; ++i) {
+      const int64_t parent = ReadInteger(s.parents, b, i);
+      if (parent < -1 || parent >= i) {
+        return Invalid("parents[%" PRId64 ",%" PRId64 "] = %" PRId64 ", expected -1 (a root) to %" PRId64 " (a query before it)", b, i,
+                       parent, i - 1);
+      }
+    }
   }
   return Status();
 }

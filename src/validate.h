@@ -11,18 +11,20 @@ namespace fovea {
 
 // The sizes of a problem, in the contract's letters. Only CheckProblem makes them.
 struct Sizes {
-  int64_t B = 0, Hq = 0, Hkv = 0, Tq = 0, Tk = 0, dk = 0, dv = 0;
+  int64_t B = 0, Hq = 0, Hkv = 0;
+  int64_t Tq = 0, Tk = 0;  // of the longest sequence where the batch is packed
+  int64_t dk = 0, dv = 0;
   int64_t group() const { return Hkv == 0 ? 1 : Hq / Hkv; }
 };
 
-// Everything that can be known without the tensors' data: ranks, types, sizes, strides, options.
+// Everything that can be known without the tensors' data: ranks, types, sizes, strides, options. (Of cu_seqlens the data too: they are sizes.)
 Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept;
 
 // Lengths and offset of sequence b, read from the caller's tensors and checked; `problem` has passed CheckProblem.
 Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, SequenceLengths* lengths) noexcept;
 
-// No null data where there are elements.
-Status CheckData(const Problem& problem) noexcept;
+// No null data where there are elements, and parents that form a tree; `problem` has passed CheckProblem.
+Status CheckData(const Problem& problem, const Sizes& sizes) noexcept;
 
 // An error whose message is formatted as by printf.
 Status Invalid(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));

@@ -17,14 +17,14 @@ namespace HWY_NAMESPACE {
 // Runs of rows, prefetched in order.
 class PrefetchQueue {
  public:
-  // Rows `begin` ≤ row < `end` of head `h` of a [B, H, T, d] tensor.
+  // Rows `begin` ≤ row < `end` of head `h` on the third axis of q, k, v or out.
   template <class View>
-  void Add(const View& view, int64_t b, int64_t h, int64_t begin, int64_t end) {
+  void Add(const View& view, int64_t batch, int64_t h, int64_t begin, int64_t end) {
     const int64_t element = SizeOf(view.dtype);
     if (runs_ == kMaxRuns || view.stride[3] != element || end <= begin) return;
     const int64_t row_bytes = view.shape[3] * element;
     Run& run = run_[runs_++];
-    run.row = static_cast<const char*>(view.data) + b * view.stride[0] + h * view.stride[1] + begin * view.stride[2];
+    run.row = RowOf(view, batch, h, begin);
     run.stride = view.stride[2];
     run.rows = end - begin;
     run.row_bytes = row_bytes;
@@ -36,9 +36,11 @@ class PrefetchQueue {
   }
 
   // Every row of K and V that the block holds.
-  void AddBlock(const Problem& problem, const Item& item, const Block& block) {
-    Add(problem.k, item.sequence, item.kv_head, block.first, block.first + block.n);
-    Add(problem.v, item.sequence, item.kv_head, block.first, block.first + block.n);
+  void AddBlock(const KernelCall& call, const Item& item, const Block& block) {
+    const SequenceLengths& sequence = call.lengths[item.sequence];
+    const int64_t first = sequence.kv_first + block.first;
+    Add(call.problem->k, sequence.kv_batch, item.kv_head, first, first + block.n);
+    Add(call.problem->v, sequence.kv_batch, item.kv_head, first, first + block.n);
   }
 
   // Spreads what was added over this many calls of Step.
@@ -85,25 +87,28 @@ struct Ahead {
 
 // The item's rows of q or out, in all heads of its group.
 template <class View>
-HWY_INLINE void AddQueryRows(const View& view, const Item& item, int64_t group, PrefetchQueue& queue) {
-  const int64_t begin = item.first_row / group, end = (item.first_row + item.rows + group - 1) / group;
-  for (int64_t h = 0; h < group; ++h) queue.Add(view, item.sequence, item.kv_head * group + h, begin, end);
+HWY_INLINE void AddQueryRows(const KernelCall& call, const View& view, const Item& item, PrefetchQueue& queue) {
+  const SequenceLengths& sequence = call.lengths[item.sequence];
+  const int64_t group = call.geometry.group;
+  const int64_t begin = sequence.q_first + item.first_row / group,
+                end = sequence.q_first + (item.first_row + item.rows + group - 1) / group;
+  for (int64_t h = 0; h < group; ++h) queue.Add(view, sequence.q_batch, item.kv_head * group + h, begin, end);
 }
 
 // What an item writes.
 HWY_INLINE void AddOutput(const KernelCall& call, const Item& item, PrefetchQueue& queue) {
-  if (item.partial == nullptr) AddQueryRows(call.problem->out, item, call.geometry.group, queue);
+  if (item.partial == nullptr) AddQueryRows(call, call.problem->out, item, queue);
 }
 
 // What an item reads first.
 HWY_INLINE void AddItem(const KernelCall& call, const Item& item, PrefetchQueue& queue) {
   const Geometry& g = call.geometry;
   const Problem& problem = *call.problem;
-  AddQueryRows(problem.q, item, g.group, queue);
+  AddQueryRows(call, problem.q, item, queue);
   const int64_t begin = item.first_row / g.group;
   const KeyRange seen = VisibleKeys(call.lengths[item.sequence], problem.score.causal, problem.score.window, begin);
   const int64_t first = std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
-  queue.AddBlock(problem, item, {first, std::min<int64_t>(g.block_keys, item.keys.end - first)});
+  queue.AddBlock(call, item, {first, std::min<int64_t>(g.block_keys, item.keys.end - first)});
 }
 
 }  // namespace HWY_NAMESPACE

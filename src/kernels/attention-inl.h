@@ -43,18 +43,10 @@ HWY_INLINE void BeginTile(const KernelCall& call, const Item& item, const Tile& 
 template <class Engine>
 HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
   const int64_t dv = call.geometry.dv;
-  const Rows rows = TakeRows(call.problem->v, item, block, Engine::kAliasing, w.v);
+  const Rows rows = TakeRows(call, call.problem->v, item, block, Engine::kAliasing, w.v);
   if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
   IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
   return {{w.v, CopiedStride(dv)}, w.poisoned};
-}
-
-HWY_INLINE bool RemovedBy(const TensorView& bias_or_mask, int64_t b, int64_t h, int64_t i, int64_t j) {
-  if (!bias_or_mask.present()) return false;
-  const Broadcast view = BroadcastView(bias_or_mask);
-  float x;
-  LoadRow(view.dtype, view.data + b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + j * view.stride[3], 0, 1, &x);
-  return x == MinusInfinityScalar();
 }
 
 // Adds p·v for the non-finite elements of V that TakeValues left out, in the rows that do see them.
@@ -64,15 +56,14 @@ inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, c
   using Lanes = typename Engine::Lanes;
   const Geometry& g = call.geometry;
   const TensorView& v = call.problem->v;
-  const Score& score = call.problem->score;
+  const SequenceLengths& sequence = call.lengths[item.sequence];
   for (int64_t j = span.first; j < span.end; ++j) {
     if ((values.poisoned[j / 64] >> (j % 64) & 1) == 0) continue;
     const int64_t key = block.first + j;
-    LoadRow(v.dtype, static_cast<const char*>(v.data) + item.sequence * v.stride[0] + item.kv_head * v.stride[1] + key * v.stride[2],
-            v.stride[3], g.dv, w.v_row);
+    LoadRow(v.dtype, RowOf(v, sequence.kv_batch, item.kv_head, sequence.kv_first + key), v.stride[3], g.dv, w.v_row);
     ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
       if (key < tile.visible[r].first || key >= tile.visible[r].end) return;
-      if (RemovedBy(score.mask, item.sequence, h, i, key) || RemovedBy(score.bias, item.sequence, h, i, key)) return;
+      if (IsRemoved(call, item, h, i, key)) return;
       const float p = w.s[Lanes::Index(r, j, g.block_keys)];
       for (int64_t c = 0; c < g.dv; ++c) {
         if (w.v_row[c] - w.v_row[c] != 0.0f) tile.o[Lanes::Index(r, c, g.dv)] += p * w.v_row[c];
@@ -81,34 +72,56 @@ inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, c
   }
 }
 
+// The keys between the first and the last block of which some tile sees any; the first is the start of its block.
+template <class Engine>
+HWY_INLINE KeyRange VisibleBlocks(const KernelCall& call, const Item& item, const Tile* tiles, int count) {
+  const int64_t block_keys = call.geometry.block_keys;
+  KeyRange keys = {item.keys.end, item.keys.first};
+  for (int t = 0; t < count; ++t) keys = {std::min(keys.first, tiles[t].any.first), std::max(keys.end, tiles[t].any.end)};
+  keys.first = item.keys.first + (std::max(keys.first, item.keys.first) - item.keys.first) / block_keys * block_keys;
+  const auto is_seen = [&](int64_t first) {
+    const Block block = {first, std::min(block_keys, item.keys.end - first)};
+    for (int t = 0; t < count; ++t) {
+      const Span span = SpanOf<typename Engine::Lanes>(call, item, tiles[t], block);
+      if (span.first < span.end) return true;
+    }
+    return false;
+  };
+  while (keys.first < keys.end && !is_seen(keys.first)) keys.first += block_keys;
+  while (keys.first < keys.end) {
+    const int64_t last = keys.first + (keys.end - 1 - keys.first) / block_keys * block_keys;
+    if (is_seen(last)) break;
+    keys.end = last;
+  }
+  return keys;
+}
+
 // Every block of keys that some tile sees, as scores: visit(tile, block, span, values, ahead) finds S of the tile in scratch.
 template <class Engine, class Visit>
 HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Tile* tiles, int count, bool with_values, Scratch& w,
                                    const Visit& visit) {
   using Lanes = typename Engine::Lanes;
   const Geometry& g = call.geometry;
-  const bool removes_pairs = RemovesPairs(call.problem->score);
-  KeyRange keys = {item.keys.end, item.keys.first};
-  for (int t = 0; t < count; ++t) keys = {std::min(keys.first, tiles[t].any.first), std::max(keys.end, tiles[t].any.end)};
-  const int64_t start = item.keys.first + (std::max(keys.first, item.keys.first) - item.keys.first) / g.block_keys * g.block_keys;
+  const KeyRange keys = VisibleBlocks<Engine>(call, item, tiles, count);
   Ahead ahead;
+  Span spans[kMaxTiles];
   bool ends = false;
-  for (int64_t first = start; first < keys.end; first += g.block_keys) {
+  for (int64_t first = keys.first; first < keys.end; first += g.block_keys) {
     const Block block = {first, std::min<int64_t>(g.block_keys, item.keys.end - first)};
-    const auto sees = [&](const Tile& tile) { return tile.any.first < block.first + block.n && tile.any.end > block.first; };
-    bool removes = removes_pairs;
+    bool removes = call.problem->score.bias.present();
     int64_t seen = 0;
     for (int t = 0; t < count; ++t) {
-      if (!sees(tiles[t])) continue;
+      spans[t] = SpanOf<Lanes>(call, item, tiles[t], block);
+      if (spans[t].first == spans[t].end) continue;
       ++seen;
-      removes = removes || Clamp<Lanes>(tiles[t], block).partial;
+      removes = removes || spans[t].partial || spans[t].masked || spans[t].in_tree;
     }
     if (seen == 0) continue;
-    const Rows k = TakeRows(call.problem->k, item, block, Engine::kAliasing, w.k);
+    const Rows k = TakeRows(call, call.problem->k, item, block, Engine::kAliasing, w.k);
     const Values v = with_values ? TakeValues<Engine>(call, item, block, removes, w) : Values{{nullptr, 0}, nullptr};
     ahead.block = PrefetchQueue();
     const int64_t left = keys.end - first - g.block_keys;  // keys behind this block
-    if (left > 0) ahead.block.AddBlock(*call.problem, item, {first + g.block_keys, std::min<int64_t>(g.block_keys, left)});
+    if (left > 0) ahead.block.AddBlock(call, item, {first + g.block_keys, std::min<int64_t>(g.block_keys, left)});
     ahead.block.SpreadOver(seen * Engine::MicroKernelCalls(block.n, g));
     if (!ends && left <= kBlocksOfItsEnd * g.block_keys) {
       ends = true;
@@ -118,8 +131,8 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
     }
     for (int t = 0; t < count; ++t) {
       const Tile& tile = tiles[t];
-      if (!sees(tile)) continue;
-      const Span span = Clamp<Lanes>(tile, block);
+      const Span& span = spans[t];
+      if (span.first == span.end) continue;
       Engine::Scores(tile, k, span, g, w.s, ahead);
       Modify<Lanes>(call, item, tile, block, span, w);
       if (span.partial) MaskByPosition<Lanes>(tile, block, span, g.block_keys, w.row_values, g.tile_lanes, w.s);
@@ -135,15 +148,15 @@ HWY_INLINE void SoftmaxOf(const Tile& tile, const Span& span, const Geometry& g,
   Softmax<Lanes>(s, tile.count, span.first, RoundUp(span.end, Lanes::kKeyStep), g.block_keys, tile.state);
 }
 
-// The rows of an output tensor that the tile writes, from column `first` on.
-HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, const Tile& tile, const Item& item, int64_t group, int64_t first) {
+// The rows of an output tensor that the tile writes: those of query 0 are `index` on the third axis of `batch`.
+HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, int64_t batch, int64_t index, const Tile& tile, const Item& item,
+                              int64_t group) {
   RowsOut out;
   out.count = tile.count;
   out.stride = view.stride[3];
   out.contiguous = view.stride[3] == sizeof(float);
   ForEachRow(tile, item, group, [&](int r, int64_t h, int64_t i) {
-    out.row[r] =
-        static_cast<char*>(view.data) + item.sequence * view.stride[0] + h * view.stride[1] + i * view.stride[2] + first * view.stride[3];
+    out.row[r] = RowOf(view, batch, h, index + i);
     out.contiguous = out.contiguous && reinterpret_cast<uintptr_t>(out.row[r]) % alignof(float) == 0;
   });
   return out;
@@ -162,8 +175,8 @@ HWY_INLINE void LogSumExps(const Tile& tile, float* HWY_RESTRICT lse) {
   }
 }
 
-HWY_INLINE void StoreLse(const MutableTensorView& lse, int64_t b, int64_t h, int64_t i, float value) {
-  std::memcpy(static_cast<char*>(lse.data) + b * lse.stride[0] + h * lse.stride[1] + i * lse.stride[2], &value, sizeof(value));
+HWY_INLINE void StoreLse(const KernelCall& call, const SequenceLengths& sequence, int64_t h, int64_t i, float value) {
+  std::memcpy(RowOf(call.problem->lse, sequence.q_batch, h, sequence.q_first + i), &value, sizeof(value));
 }
 
 // 1 / l, and 0 for rows that have seen nothing.
@@ -191,11 +204,12 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
     std::copy_n(tile.state.l, tile.count, m + item.rows + row);
     return;
   }
-  Lanes::ToRows(tile.o, g.dv, g.dv, inverse, OutputRows(call.problem->out, tile, item, g.group, 0));
+  const SequenceLengths& sequence = call.lengths[item.sequence];
+  Lanes::ToRows(tile.o, g.dv, g.dv, inverse, OutputRows(call.problem->out, sequence.q_batch, sequence.q_first, tile, item, g.group));
   if (!call.problem->lse.present()) return;
   float* lse = w.row_values;
   LogSumExps(tile, lse);
-  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) { StoreLse(call.problem->lse, item.sequence, h, i, lse[r]); });
+  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) { StoreLse(call, sequence, h, i, lse[r]); });
 }
 
 // Packs the item's tiles; returns how many.
@@ -230,40 +244,65 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
   for (int t = 0; t < count; ++t) Finish<Engine>(call, item, tiles[t], w);
 }
 
-// The weights need the final m and l: one pass over the keys for those, a second that writes exp(S − m) / l.
-template <class Engine>
-void EmitWeights(const KernelCall& call, const Item& item, char* scratch) {
-  using Lanes = typename Engine::Lanes;
-  Scratch w = CarveScratch<Engine>(call.geometry, scratch);
-  const Geometry& g = call.geometry;
-  const MutableTensorView& weights = call.problem->weights;
-  const float zeros[kStageColumns] = {};
-  Tile tiles[kMaxTiles];
-  const int count = BeginTiles<Engine>(call, item, w, false, tiles);
+// Every element of the tiles' rows of call.matrix.
+HWY_INLINE void FillMatrix(const KernelCall& call, const Item& item, const Tile* tiles, int count, float value) {
+  const MutableTensorView& matrix = *call.matrix;
+  float values[kStageColumns];
+  std::fill_n(values, kStageColumns, value);
   for (int t = 0; t < count; ++t) {
-    const RowsOut out = OutputRows(weights, tiles[t], item, g.group, 0);
+    const RowsOut out = OutputRows(matrix, item.sequence, 0, tiles[t], item, call.geometry.group);
     for (int r = 0; r < out.count; ++r) {
-      for (int64_t j = 0; j < weights.shape[3]; j += kStageColumns) {
-        StoreRow(zeros, std::min(weights.shape[3] - j, kStageColumns), out.row[r] + j * out.stride, out.stride);
+      for (int64_t j = 0; j < matrix.shape[3]; j += kStageColumns) {
+        StoreRow(values, std::min(matrix.shape[3] - j, kStageColumns), out.row[r] + j * out.stride, out.stride);
       }
     }
   }
-  ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                             [&](const Tile& tile, const Block&, const Span& span, const Values&, Ahead&)
-                                 HWY_ATTR { SoftmaxOf<Engine>(tile, span, g, w.s); });
-  ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                             [&](const Tile& tile, const Block& block, const Span& span, const Values&, Ahead&) HWY_ATTR {
-                               float* inverse = w.row_values;
-                               InverseDenominators(tile, g.tile_lanes, inverse);
-                               ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
-                                 const VF p = ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
-                                 // A removed pair has weight 0 even in a NaN row, where the denominator is NaN.
-                                 return hn::IfThenZeroElse(hn::Eq(s, MinusInfinity()), hn::Mul(p, Lanes::PerRow(inverse, row)));
+}
+
+// S of the span → call.matrix.
+template <class Engine>
+HWY_INLINE void StoreScores(const KernelCall& call, const Item& item, const Tile& tile, const Block& block, const Span& span,
+                            const Scratch& w) {
+  using Lanes = typename Engine::Lanes;
+  const Geometry& g = call.geometry;
+  float* ones = w.row_values;
+  std::fill_n(ones, g.tile_lanes, 1.0f);
+  RowsOut out = OutputRows(*call.matrix, item.sequence, 0, tile, item, g.group);
+  for (int r = 0; r < out.count; ++r) out.row[r] += (block.first + span.first) * out.stride;
+  Lanes::ToRows(w.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first, g.block_keys, ones, out);
+}
+
+// S = exp(S − m) / l with the final m and l.
+template <class Lanes>
+HWY_INLINE void Normalise(const Tile& tile, const Span& span, const Geometry& g, const Scratch& w) {
+  float* inverse = w.row_values;
+  InverseDenominators(tile, g.tile_lanes, inverse);
+  ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
+    const VF p = ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
+    // A removed pair has weight 0 even in a NaN row, where the denominator is NaN.
+    return hn::IfThenZeroElse(hn::Eq(s, MinusInfinity()), hn::Mul(p, Lanes::PerRow(inverse, row)));
+  });
+}
+
+// Scores at call.stage → call.matrix: −inf where there is no pair. Weights, 0 there, need the final m and l: a pass over the keys before.
+template <class Engine>
+void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
+  using Lanes = typename Engine::Lanes;
+  Scratch w = CarveScratch<Engine>(call.geometry, scratch);
+  const Geometry& g = call.geometry;
+  const bool weights = call.stage == ScoreStage::kWeights;
+  Tile tiles[kMaxTiles];
+  const int count = BeginTiles<Engine>(call, item, w, false, tiles);
+  FillMatrix(call, item, tiles, count, weights ? 0.0f : MinusInfinityScalar());
+  for (bool final : {false, true}) {
+    if (!final && !weights) continue;
+    ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
+                               [&](const Tile& tile, const Block& block, const Span& span, const Values&, Ahead&) HWY_ATTR {
+                                 if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s);
+                                 if (weights) Normalise<Lanes>(tile, span, g, w);
+                                 StoreScores<Engine>(call, item, tile, block, span, w);
                                });
-                               std::fill_n(inverse, g.tile_lanes, 1.0f);
-                               Lanes::ToRows(w.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first, g.block_keys, inverse,
-                                             OutputRows(weights, tile, item, g.group, block.first + span.first));
-                             });
+  }
 }
 
 // Merges the partial states of a row block in key order (the law of fovea/merge.h, with m and l kept apart).
@@ -272,6 +311,7 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
   const Geometry& g = call.geometry;
   float* HWY_RESTRICT sum = CarveScratch<Engine>(g, scratch).v_row;
   const Problem& problem = *call.problem;
+  const SequenceLengths& sequence = call.lengths[item.sequence];
   const int64_t part_floats = PartialFloats(item.rows, g.dv);
   for (int64_t row = 0; row < item.rows; ++row) {
     const int64_t r = item.first_row + row, i = r / g.group, h = item.kv_head * g.group + r % g.group;
@@ -293,10 +333,8 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
     }
     const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
     for (int64_t c = 0; c < g.dv; ++c) sum[c] *= inverse;
-    const MutableTensorView& out = problem.out;
-    StoreRow(sum, g.dv, static_cast<char*>(out.data) + item.sequence * out.stride[0] + h * out.stride[1] + i * out.stride[2],
-             out.stride[3]);
-    if (problem.lse.present()) StoreLse(problem.lse, item.sequence, h, i, LogSumExp(m, l));
+    StoreRow(sum, g.dv, RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
+    if (problem.lse.present()) StoreLse(call, sequence, h, i, LogSumExp(m, l));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "fovea/attention.h"
 #include "mask.h"
+#include "mask_map.h"
 
 namespace fovea {
 
@@ -45,6 +46,10 @@ struct KernelCall {
   const SequenceLengths* lengths = nullptr;  // [B]
   Geometry geometry;
   float scale = 1;
+  MaskMap mask_map;
+  // Scores go through the steps up to this one; the tensor that the matrix kernel writes.
+  ScoreStage stage = ScoreStage::kWeights;
+  const MutableTensorView* matrix = nullptr;
   const Item* next = nullptr;  // the item that probably follows on this worker, of the same geometry; a hint for prefetching, may be null
 };
 
@@ -65,8 +70,8 @@ struct EngineKernels {
   size_t (*scratch_bytes)(const Geometry&) = nullptr;
   // out and lse of an item, or its partial state.
   void (*attend)(const KernelCall&, const Item&, char* scratch) = nullptr;
-  // Softmax weights of an item whose key range is whole.
-  void (*weights)(const KernelCall&, const Item&, char* scratch) = nullptr;
+  // Scores at call.stage, or weights, of an item whose key range is whole, to call.matrix.
+  void (*matrix)(const KernelCall&, const Item&, char* scratch) = nullptr;
   // out and lse of a split row block.
   void (*merge)(const KernelCall&, const MergeItem&, char* scratch) = nullptr;
 };

@@ -3,6 +3,7 @@
 //   kRowStep, kKeyStep   rows and keys that one vector of scores spans
 //   At(s, row, key)      the vector at that row and key
 //   PerRow(a, row)       the values of a per-row array that belong to the vector's lanes
+//   PerKey(a, key)       the values of a per-key array, likewise
 //   Keys(key)            the key numbers of its lanes
 //   Fold*                one value per row from the lanes of an accumulator
 #if defined(FOVEA_SRC_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -31,6 +32,7 @@ struct LanesAreQueries {
 
   static HWY_INLINE VF PerRow(const float* a, int64_t row) { return hn::Load(DF(), a + row); }
   static HWY_INLINE void StorePerRow(VF v, float* a, int64_t row) { hn::Store(v, DF(), a + row); }
+  static HWY_INLINE VF PerKey(const float* a, int64_t key) { return hn::Set(DF(), a[key]); }
   static HWY_INLINE VF Keys(int64_t key) { return hn::Set(DF(), static_cast<float>(key)); }
   static HWY_INLINE VF FoldMax(VF v) { return v; }
   static HWY_INLINE VF FoldSum(VF v) { return v; }
@@ -55,6 +57,7 @@ struct LanesAreKeys {
 
   static HWY_INLINE VF PerRow(const float* a, int64_t row) { return hn::Set(DF(), a[row]); }
   static HWY_INLINE void StorePerRow(VF v, float* a, int64_t row) { a[row] = hn::GetLane(v); }
+  static HWY_INLINE VF PerKey(const float* a, int64_t key) { return hn::Load(DF(), a + key); }
   static HWY_INLINE VF Keys(int64_t key) { return hn::Iota(DF(), static_cast<float>(key)); }
   static HWY_INLINE VF FoldMax(VF v) { return hn::MaxOfLanes(DF(), v); }
   static HWY_INLINE VF FoldSum(VF v) { return hn::SumOfLanes(DF(), v); }

@@ -43,7 +43,47 @@ HWY_INLINE T ReadAs(const char* p) {
   return value;
 }
 
-// n elements, `stride` bytes apart, as f32. Booleans become 0 (true) or −inf (false): a mask is a bias that removes.
+// n elements of 16 bits, side by side but perhaps unaligned, as f32.
+template <class T>
+HWY_INLINE void WidenRow(const char* p, int64_t n, float* HWY_RESTRICT to) {
+  const DF df;
+  const hn::Rebind<T, DF> d16;
+  const hn::Repartition<uint8_t, decltype(d16)> d8;
+  const auto widen = [&](const void* from)
+                         HWY_ATTR { return hn::PromoteTo(df, hn::BitCast(d16, hn::LoadU(d8, static_cast<const uint8_t*>(from)))); };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(widen(p + 2 * i), df, to + i);
+  if (i < n) {
+    char tail[2 * kLanes] = {};
+    std::memcpy(tail, p + 2 * i, static_cast<size_t>(2 * (n - i)));
+    hn::StoreN(widen(tail), df, to + i, static_cast<size_t>(n - i));
+  }
+}
+
+// n booleans, a byte each, as 0 (true) or −inf (false): a mask is a bias that removes.
+HWY_INLINE void LoadBooleans(const char* p, int64_t stride, int64_t n, float* HWY_RESTRICT to) {
+  const DF df;
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<uint8_t, DF> d8;
+  int64_t i = 0;
+  if (stride == 1) {
+    for (; i + kLanes <= n; i += kLanes) {
+      const auto allowed = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + i));
+      const auto removed = hn::RebindMask(df, hn::Eq(allowed, hn::Zero(di)));
+      hn::StoreU(hn::IfThenElseZero(removed, MinusInfinity()), df, to + i);
+    }
+  }
+  for (; i < n; ++i) to[i] = p[i * stride] != 0 ? 0.0f : MinusInfinityScalar();
+}
+
+// n booleans from bit `first` of packed ones on.
+HWY_INLINE void LoadBits(const char* p, int64_t first, int64_t n, float* HWY_RESTRICT to) {
+  for (int64_t i = 0; i < n; ++i) {
+    to[i] = (static_cast<uint8_t>(p[(first + i) / 8]) >> ((first + i) % 8) & 1) != 0 ? 0.0f : MinusInfinityScalar();
+  }
+}
+
+// n elements, `stride` bytes apart, as f32; booleans as LoadBooleans.
 inline HWY_NOINLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* HWY_RESTRICT to) {
   switch (dtype) {
     case DType::kF32:
@@ -54,14 +94,15 @@ inline HWY_NOINLINE void LoadRow(DType dtype, const char* p, int64_t stride, int
       }
       return;
     case DType::kF16:
+      if (stride == sizeof(hwy::float16_t)) return WidenRow<hwy::float16_t>(p, n, to);
       for (int64_t i = 0; i < n; ++i) to[i] = hwy::F32FromF16(ReadAs<hwy::float16_t>(p + i * stride));
       return;
     case DType::kBF16:
+      if (stride == sizeof(hwy::bfloat16_t)) return WidenRow<hwy::bfloat16_t>(p, n, to);
       for (int64_t i = 0; i < n; ++i) to[i] = hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p + i * stride));
       return;
     case DType::kBool:
-      for (int64_t i = 0; i < n; ++i) to[i] = p[i * stride] != 0 ? 0.0f : MinusInfinityScalar();
-      return;
+      return LoadBooleans(p, stride, n, to);
     default:
       HWY_DASSERT(false);
   }

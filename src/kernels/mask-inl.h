@@ -13,12 +13,116 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
+// A bias, mask or map aligned at the right to [B, Hq, Tq, Tk]: byte strides, 0 where it broadcasts.
+struct Broadcast {
+  const char* data;
+  DType dtype;
+  int64_t stride[4];
+
+  const char* Row(int64_t b, int64_t h, int64_t i) const { return data + b * stride[0] + h * stride[1] + i * stride[2]; }
+};
+
+HWY_INLINE Broadcast BroadcastView(const TensorView& view) {
+  Broadcast b{static_cast<const char*>(view.data), view.dtype, {0, 0, 0, 0}};
+  for (int a = 0; a < view.rank; ++a) b.stride[4 - view.rank + a] = view.shape[a] == 1 ? 0 : view.stride[a];
+  return b;
+}
+
+// Element j of a row of it: 0 or −inf for booleans.
+HWY_INLINE float ElementOf(const Broadcast& view, const char* row, int64_t j) {
+  float x;
+  if (view.dtype == DType::kBit) {
+    LoadBits(row, view.stride[3] == 0 ? 0 : j, 1, &x);
+  } else {
+    LoadRow(view.dtype, row + j * view.stride[3], 0, 1, &x);
+  }
+  return x;
+}
+
+// Which of the keys [first, end) some row of the tile may see, and whether all rows see all of those.
+struct Seen {
+  int64_t first;
+  int64_t end;
+  bool all;
+  void Add(int64_t from, int64_t to) { first = std::min(first, from), end = std::max(end, to); }
+};
+
+// The query heads and queries that the tile's rows are of: first ≤ h < end, first ≤ i ≤ last.
+struct TileQueries {
+  KeyRange heads;
+  int64_t first, last;
+};
+HWY_INLINE TileQueries QueriesOf(const KernelCall& call, const Item& item, const Tile& tile) {
+  const int64_t group = call.geometry.group, h = item.kv_head * group;
+  const int64_t last = std::min((tile.first_row + tile.count - 1) / group, call.lengths[item.sequence].q_length - 1);
+  return {{h, h + group}, tile.first_row / group, last};
+}
+
+// What the map of score.mask leaves of the keys.
+inline HWY_NOINLINE Seen SeenThroughMask(const KernelCall& call, const Item& item, const TileQueries& queries, const KeyRange& keys) {
+  const MaskMap& map = call.mask_map;
+  Seen seen = {keys.end, keys.first, true};
+  const int64_t h_end = map.layout.heads == 1 ? queries.heads.first + 1 : queries.heads.end;
+  for (int64_t h = queries.heads.first; h < h_end; ++h) {
+    for (int64_t i = queries.first; i <= queries.last; i = (i / kMapQueries + 1) * kMapQueries) {
+      const MaskMapEntry* row = map.Row(item.sequence, h, i);
+      for (int64_t g = keys.first / kMapKeys; g * kMapKeys < keys.end; ++g) {
+        const MaskMapEntry& entry = row[g];
+        seen.all = seen.all && entry.full != 0;
+        if (entry.end > entry.first) seen.Add(g * kMapKeys + entry.first, g * kMapKeys + entry.end);
+      }
+    }
+  }
+  return seen;
+}
+
+// What score.block_map leaves of the keys.
+inline HWY_NOINLINE Seen SeenThroughBlockMap(const KernelCall& call, const Item& item, const TileQueries& queries, const KeyRange& keys) {
+  const BlockMap& map = call.problem->score.block_map;
+  const Broadcast visible = BroadcastView(map.visible);
+  Seen seen = {keys.end, keys.first, true};
+  const int64_t h_end = visible.stride[1] == 0 ? queries.heads.first + 1 : queries.heads.end;
+  for (int64_t h = queries.heads.first; h < h_end; ++h) {
+    for (int64_t i = queries.first; i <= queries.last; i = (i / map.queries + 1) * map.queries) {
+      const char* row = visible.Row(item.sequence, h, i / map.queries);
+      for (int64_t g = keys.first / map.keys; g * map.keys < keys.end; ++g) {
+        if (ElementOf(visible, row, g) == 0.0f) {
+          seen.Add(g * map.keys, (g + 1) * map.keys);
+        } else {
+          seen.all = false;
+        }
+      }
+    }
+  }
+  return seen;
+}
+
 // The part of the block that the tile computes. Its end is cut to what some row sees; its start too, in steps that keep the order of sums.
 template <class Lanes>
-HWY_INLINE Span Clamp(const Tile& tile, const Block& block) {
-  Span span;
-  span.first = std::max<int64_t>(tile.any.first - block.first, 0) / kFirstKeyStep<Lanes> * kFirstKeyStep<Lanes>;
-  span.end = std::min(tile.any.end - block.first, block.n);
+HWY_INLINE Span SpanOf(const KernelCall& call, const Item& item, const Tile& tile, const Block& block) {
+  constexpr int64_t kStep = kFirstKeyStep<Lanes>;
+  const Score& score = call.problem->score;
+  KeyRange keys = {std::max(tile.any.first, block.first), std::min(tile.any.end, block.first + block.n)};
+  Span span = {0, 0, false, false, false};
+  if (keys.first >= keys.end) return span;
+  if (call.stage >= ScoreStage::kMasked) {
+    const bool has_map = call.mask_map.entries != nullptr;
+    span.masked = score.mask.present() && !has_map;
+    span.in_tree = score.parents.present() && keys.end > call.lengths[item.sequence].offset;
+    if (has_map || score.block_map.visible.present()) {
+      const TileQueries queries = QueriesOf(call, item, tile);
+      const KeyRange whole = keys;
+      const auto cut = [&](const Seen& seen) {
+        span.masked = span.masked || !seen.all;
+        keys = {std::max(keys.first, seen.first), std::min(keys.end, seen.end)};
+      };
+      if (has_map) cut(SeenThroughMask(call, item, queries, whole));
+      if (score.block_map.visible.present()) cut(SeenThroughBlockMap(call, item, queries, whole));
+      if (keys.first >= keys.end) return {0, 0, false, false, false};
+    }
+  }
+  span.first = (keys.first - block.first) / kStep * kStep;
+  span.end = keys.end - block.first;
   span.partial = block.first + span.first < tile.all.first || block.first + span.end > tile.all.end;
   return span;
 }
@@ -59,16 +163,21 @@ HWY_INLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
   return !hn::AllTrue(df, hn::Eq(hn::Add(sum0, sum1), zero));
 }
 
-// Copies n rows to `to` (which may be the rows themselves) with non-finite elements zeroed, and notes the rows that had any.
+// Copies n rows to `to` (which may be the rows themselves) with non-finite elements zeroed, and notes the rows that had any. Rows of `to` have room for
+// whole vectors.
 inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
+  const DF df;
+  const VF zero = hn::Zero(df);
   for (int64_t j = 0; j < n; ++j) {
     if (j % 64 == 0) poisoned[j / 64] = 0;
-    for (int64_t c = 0; c < d; ++c) {
-      const float x = rows.data[j * rows.stride + c];
-      const bool finite = x - x == 0.0f;
-      to[j * to_stride + c] = finite ? x : 0.0f;
-      if (!finite) poisoned[j / 64] |= uint64_t{1} << (j % 64);
+    bool finite = true;
+    for (int64_t c = 0; c < d; c += kLanes) {
+      const VF x = hn::LoadN(df, rows.data + j * rows.stride + c, static_cast<size_t>(std::min<int64_t>(d - c, kLanes)));
+      const auto is_finite = hn::Eq(hn::Mul(x, zero), zero);
+      finite = finite && hn::AllTrue(df, is_finite);
+      hn::StoreU(hn::IfThenElseZero(is_finite, x), df, to + j * to_stride + c);
     }
+    if (!finite) poisoned[j / 64] |= uint64_t{1} << (j % 64);
   }
 }
 

@@ -18,7 +18,7 @@ EngineKernels RowF32Kernels() {
   kernels.max_tile_rows = LanesAreKeys::kRows;
   kernels.scratch_bytes = [](const Geometry& g) { return CarveScratch<RowEngine>(g, nullptr).bytes; };
   kernels.attend = Attend<RowEngine>;
-  kernels.weights = EmitWeights<RowEngine>;
+  kernels.matrix = EmitMatrix<RowEngine>;
   kernels.merge = MergeParts<RowEngine>;
   return kernels;
 }

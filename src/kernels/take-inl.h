@@ -22,9 +22,10 @@ HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stri
 }
 
 // Rows of K or V of a block. Rows that are a multiple of `aliasing` bytes apart would compete for one set of the L1 cache: copied (0 = never).
-HWY_INLINE Rows TakeRows(const TensorView& view, const Item& item, const Block& block, int64_t aliasing, float* copy) {
-  const char* first =
-      static_cast<const char*>(view.data) + item.sequence * view.stride[0] + item.kv_head * view.stride[1] + block.first * view.stride[2];
+HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item, const Block& block, int64_t aliasing,
+                         float* copy) {
+  const SequenceLengths& sequence = call.lengths[item.sequence];
+  const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
   const int64_t row_stride = view.stride[2];
   const bool aliased = aliasing != 0 && row_stride != 0 && row_stride % aliasing == 0;
   if (IsPlainF32(view.dtype, view.stride[3], row_stride, first) && !aliased) {
@@ -71,11 +72,13 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
   const DF df;
   const Geometry& g = call.geometry;
   const TensorView& view = call.problem->q;
+  const SequenceLengths& sequence = call.lengths[item.sequence];
   const char* row_data[kMaxTileLanes];
   const float* rows[kMaxTileLanes];
   bool plain = true;
   ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
-    row_data[r] = static_cast<const char*>(view.data) + item.sequence * view.stride[0] + h * view.stride[1] + i * view.stride[2];
+    // Padding rows see nothing, and in a packed batch they may not exist: the last query stands in.
+    row_data[r] = RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
     plain = plain && IsPlainF32(view.dtype, view.stride[3], 0, row_data[r]);
     rows[r] = reinterpret_cast<const float*>(row_data[r]);
   });

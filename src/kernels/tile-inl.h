@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/kernel.h"
 #include "kernels/softmax-inl.h"
@@ -33,11 +34,13 @@ struct Values {
   const uint64_t* poisoned;
 };
 
-// The keys of a block that a tile computes: first ≤ key < end relative to the block; `partial` when some row does not see all of them.
+// The keys of a block that a tile computes: first ≤ key < end relative to the block.
 struct Span {
   int64_t first;
-  int64_t end;
-  bool partial;
+  int64_t end;   // first where there are none
+  bool partial;  // some row does not see all of them by position
+  bool masked;   // mask or block map may remove some
+  bool in_tree;  // the block reaches the keys of the tree
 };
 
 struct Tile {
@@ -138,12 +141,22 @@ HWY_INLINE void ForEachRow(const Tile& tile, const Item& item, int64_t group, co
   }
 }
 
-// What the rows may see by position, cut to the item's keys.
+// Row `index` of head h on the third axis of q, k, v, out or lse.
+template <class View>
+HWY_INLINE auto RowOf(const View& view, int64_t batch, int64_t h, int64_t index) {
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(view.data)>>, const char, char>;
+  return static_cast<Byte*>(view.data) + batch * view.stride[0] + h * view.stride[1] + index * view.stride[2];
+}
+
+// What the rows may see by position, cut to the item's keys. Steps before masking (call.stage) see every key.
 HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& tile) {
   const Score& score = call.problem->score;
   const SequenceLengths& lengths = call.lengths[item.sequence];
   const int64_t last_query = (tile.first_row + tile.count - 1) / call.geometry.group;
-  if (score.causal == Causal::kNone && score.window.left < 0 && score.window.right < 0 && last_query < lengths.q_length) {
+  const bool masks = call.stage >= ScoreStage::kMasked;
+  const Causal causal = masks ? score.causal : Causal::kNone;
+  const Window window = masks ? score.window : Window();
+  if (causal == Causal::kNone && window.left < 0 && window.right < 0 && last_query < lengths.q_length) {
     std::fill_n(tile.visible, tile.count, item.keys);
     tile.any = tile.all = item.keys;
     return;
@@ -151,7 +164,7 @@ HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& 
   tile.any = {item.keys.end, item.keys.first};
   tile.all = item.keys;
   ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t, int64_t i) {
-    KeyRange keys = VisibleKeys(lengths, score.causal, score.window, i);
+    KeyRange keys = VisibleKeys(lengths, causal, window, i);
     keys.first = std::max(keys.first, item.keys.first);
     keys.end = std::max(std::min(keys.end, item.keys.end), keys.first);
     tile.visible[r] = keys;

@@ -28,8 +28,8 @@ EngineKernels TileF32Kernels() {
   kernels.attend = [](const KernelCall& call, const Item& item, char* scratch) {
     WithTileEngine(call.geometry, [&](auto engine) { Attend<decltype(engine)>(call, item, scratch); });
   };
-  kernels.weights = [](const KernelCall& call, const Item& item, char* scratch) {
-    WithTileEngine(call.geometry, [&](auto engine) { EmitWeights<decltype(engine)>(call, item, scratch); });
+  kernels.matrix = [](const KernelCall& call, const Item& item, char* scratch) {
+    WithTileEngine(call.geometry, [&](auto engine) { EmitMatrix<decltype(engine)>(call, item, scratch); });
   };
   kernels.merge = [](const KernelCall& call, const MergeItem& item, char* scratch) {
     WithTileEngine(call.geometry, [&](auto engine) { MergeParts<decltype(engine)>(call, item, scratch); });

@@ -1,0 +1,86 @@
+#include "mask_map.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fovea {
+namespace {
+
+// Bytes of a mask that a task reads at least, so that handing it out costs nothing beside.
+constexpr int64_t kTaskBytes = int64_t{1} << 16;
+// Keys below which a map would cost more than it saves.
+constexpr int64_t kLeastKeys = 2 * kMapKeys;
+
+int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+// The mask's axis that is `back` axes before its last one: size 1 and stride 0 where it lacks it.
+struct Axis {
+  int64_t size;
+  int64_t stride;
+};
+Axis AxisOf(const TensorView& mask, int back) {
+  const int axis = mask.rank - 1 - back;
+  return axis < 0 ? Axis{1, 0} : Axis{mask.shape[axis], mask.stride[axis]};
+}
+
+// n booleans from key `first` of a row as bytes, 0 = false. The bytes are the caller's own where they lie side by side, else `copy`.
+const uint8_t* ReadRow(const TensorView& mask, const char* row, int64_t first, int64_t n, uint8_t* copy) {
+  const int64_t stride = mask.stride[mask.rank - 1];
+  if (mask.dtype == DType::kBit) {
+    for (int64_t j = 0; j < n; ++j) copy[j] = static_cast<uint8_t>(static_cast<uint8_t>(row[(first + j) / 8]) >> ((first + j) % 8) & 1);
+    return copy;
+  }
+  if (stride == 1) return reinterpret_cast<const uint8_t*>(row + first);
+  for (int64_t j = 0; j < n; ++j) copy[j] = static_cast<uint8_t>(row[(first + j) * stride]);
+  return copy;
+}
+
+MaskMapEntry EntryOf(const TensorView& mask, const char* rows, int64_t row_stride, int64_t queries, int64_t first, int64_t n) {
+  uint8_t any[kMapKeys] = {}, removed[kMapKeys] = {}, copy[kMapKeys] = {};
+  for (int64_t i = 0; i < queries; ++i) {
+    const uint8_t* row = ReadRow(mask, rows + i * row_stride, first, n, copy);
+    if (n == kMapKeys) {
+      for (int64_t j = 0; j < kMapKeys; ++j) any[j] |= row[j], removed[j] |= row[j] == 0;
+    } else {
+      for (int64_t j = 0; j < n; ++j) any[j] |= row[j], removed[j] |= row[j] == 0;
+    }
+  }
+  int64_t begin = 0, end = n;
+  while (begin < end && any[begin] == 0) ++begin;
+  while (end > begin && any[end - 1] == 0) --end;
+  if (begin == end) return {};
+  const bool full = std::find(removed, removed + n, 1) == removed + n;
+  return {static_cast<uint8_t>(begin), static_cast<uint8_t>(end), static_cast<uint8_t>(full)};
+}
+
+}  // namespace
+
+bool operator==(const MaskMapLayout& a, const MaskMapLayout& b) {
+  return a.batches == b.batches && a.heads == b.heads && a.query_groups == b.query_groups && a.key_groups == b.key_groups;
+}
+
+int64_t MaskMapLayout::groups_per_task() const { return std::max<int64_t>(kTaskBytes / (kMapQueries * kMapKeys * key_groups), 1); }
+
+int64_t MaskMapLayout::tasks() const { return entries() == 0 ? 0 : CeilDiv(batches * heads * query_groups, groups_per_task()); }
+
+MaskMapLayout LayoutOf(const TensorView& mask) {
+  if (!mask.present() || AxisOf(mask, 0).size < kLeastKeys) return {};
+  return {AxisOf(mask, 3).size, AxisOf(mask, 2).size, CeilDiv(AxisOf(mask, 1).size, kMapQueries), CeilDiv(AxisOf(mask, 0).size, kMapKeys)};
+}
+
+void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task, MaskMapEntry* entries) noexcept {
+  const Axis keys = AxisOf(mask, 0), queries = AxisOf(mask, 1), heads = AxisOf(mask, 2), batches = AxisOf(mask, 3);
+  const int64_t all = layout.batches * layout.heads * layout.query_groups;
+  const int64_t end = std::min((task + 1) * layout.groups_per_task(), all);
+  for (int64_t group = task * layout.groups_per_task(); group < end; ++group) {
+    const int64_t i = group % layout.query_groups * kMapQueries;
+    const int64_t h = group / layout.query_groups % layout.heads, b = group / layout.query_groups / layout.heads;
+    const char* rows = static_cast<const char*>(mask.data) + b * batches.stride + h * heads.stride + i * queries.stride;
+    for (int64_t g = 0; g < layout.key_groups; ++g) {
+      entries[group * layout.key_groups + g] = EntryOf(mask, rows, queries.stride, std::min(kMapQueries, queries.size - i), g * kMapKeys,
+                                                       std::min(kMapKeys, keys.size - g * kMapKeys));
+    }
+  }
+}
+
+}  // namespace fovea
