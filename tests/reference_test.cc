@@ -138,6 +138,20 @@ TEST(Element, BroadcastAlignsAtTheRight) {
   EXPECT_EQ(BroadcastAt(View(row, {1, 1, 1, 3}), 4, 4, 4, 0), 1);
 }
 
+TEST(Element, BitsAreReadFromTheLowestUpwards) {
+  const uint8_t bytes[] = {0b00000101, 0b10, 0b11110000, 0b01};  // two rows of ten, the last six bits of each row's second byte unused
+  const TensorView rows = BitView(bytes, {2, 10});
+  EXPECT_EQ(ReadAll(rows), (std::vector<double>{1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(At(rows, 1, 8), 1);
+  EXPECT_EQ(BroadcastAt(BitView(bytes, {2, 1, 10}), 3, 1, 5, 4), 1);
+  EXPECT_EQ(BroadcastAt(BitView(bytes, {1}), 3, 1, 5, 4), 1);
+  TensorView turned = rows;  // the rows backwards
+  turned.data = bytes + 2;
+  turned.stride[0] = -2;
+  EXPECT_EQ(At(turned, 0, 0), 0);
+  EXPECT_EQ(At(turned, 1, 9), 1);
+}
+
 // ---- forward, by hand
 
 TEST(Forward, WorkedExample) {
@@ -202,41 +216,42 @@ TEST(Forward, QueryHeadsShareKeyValueHeadsInGroups) {
 // ---- which pairs exist
 
 // The visible pairs of a Tq × Tk problem as rows of 0 and 1.
-std::vector<std::string> Picture(const Problem& problem, int64_t b = 0) {
-  std::vector<std::string> rows;
-  for (int64_t i = 0; i < problem.q.shape[2]; ++i) {
+using Lines = std::vector<std::string>;
+Lines Picture(const Problem& problem, int64_t b = 0, int64_t h = 0) {
+  const Sizes n = SizesOf(problem);
+  Lines rows;
+  for (int64_t i = 0; i < n.Tq; ++i) {
     std::string row;
-    for (int64_t j = 0; j < problem.k.shape[2]; ++j) row += Visible(problem, b, 0, i, j) ? '1' : '0';
+    for (int64_t j = 0; j < n.Tk; ++j) row += Visible(problem, b, h, i, j) ? '1' : '0';
     rows.push_back(row);
   }
   return rows;
 }
-using Rows = std::vector<std::string>;
 
 TEST(Visible, CausalBothWays) {
   Example wide(MakeSizes(1, 1, 1, 2, 4, 1, 1)), tall(MakeSizes(1, 1, 1, 4, 2, 1, 1));
   wide.problem.score.causal = tall.problem.score.causal = Causal::kTopLeft;
-  EXPECT_EQ(Picture(wide.problem), (Rows{"1000", "1100"}));
-  EXPECT_EQ(Picture(tall.problem), (Rows{"10", "11", "11", "11"}));
+  EXPECT_EQ(Picture(wide.problem), (Lines{"1000", "1100"}));
+  EXPECT_EQ(Picture(tall.problem), (Lines{"10", "11", "11", "11"}));
   wide.problem.score.causal = tall.problem.score.causal = Causal::kBottomRight;
-  EXPECT_EQ(Picture(wide.problem), (Rows{"1110", "1111"}));
-  EXPECT_EQ(Picture(tall.problem), (Rows{"00", "00", "10", "11"}));
+  EXPECT_EQ(Picture(wide.problem), (Lines{"1110", "1111"}));
+  EXPECT_EQ(Picture(tall.problem), (Lines{"00", "00", "10", "11"}));
 }
 
 TEST(Visible, OffsetMovesCausalAndWindow) {
   Example e(MakeSizes(1, 1, 1, 2, 5, 1, 1));
   e.problem.score.query_offset = 2;
   e.problem.score.causal = Causal::kBottomRight;  // the explicit offset wins
-  EXPECT_EQ(Picture(e.problem), (Rows{"11100", "11110"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"11100", "11110"}));
   e.problem.score.causal = Causal::kNone;
   e.problem.score.window = {1, -1};
-  EXPECT_EQ(Picture(e.problem), (Rows{"01111", "00111"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"01111", "00111"}));
   e.problem.score.window = {-1, 1};
-  EXPECT_EQ(Picture(e.problem), (Rows{"11110", "11111"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"11110", "11111"}));
   e.problem.score.window = {0, 0};
-  EXPECT_EQ(Picture(e.problem), (Rows{"00100", "00010"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"00100", "00010"}));
   e.problem.score.query_offset = -1;
-  EXPECT_EQ(Picture(e.problem), (Rows{"00000", "10000"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"00000", "10000"}));
 }
 
 TEST(Visible, LengthsAndOffsetsOfEachSequence) {
@@ -245,15 +260,15 @@ TEST(Visible, LengthsAndOffsetsOfEachSequence) {
   const int64_t kv_lengths[] = {4, 3};
   e.problem.score.q_lengths = View(q_lengths, {2});
   e.problem.score.kv_lengths = View(kv_lengths, {2});
-  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1111", "1111", "0000"}));
-  EXPECT_EQ(Picture(e.problem, 1), (Rows{"1110", "1110", "1110"}));
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"1111", "1111", "0000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Lines{"1110", "1110", "1110"}));
   e.problem.score.causal = Causal::kBottomRight;  // the last query of a sequence sees its last key
-  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1110", "1111", "0000"}));
-  EXPECT_EQ(Picture(e.problem, 1), (Rows{"1000", "1100", "1110"}));
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"1110", "1111", "0000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Lines{"1000", "1100", "1110"}));
   const int32_t offsets[] = {0, -2};
   e.problem.score.query_offsets = View(offsets, {2});
-  EXPECT_EQ(Picture(e.problem, 0), (Rows{"1000", "1100", "0000"}));
-  EXPECT_EQ(Picture(e.problem, 1), (Rows{"0000", "0000", "1000"}));
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"1000", "1100", "0000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Lines{"0000", "0000", "1000"}));
 }
 
 TEST(Visible, MaskAndMinusInfinityRemovePairsAndLowestDoesNot) {
@@ -261,9 +276,267 @@ TEST(Visible, MaskAndMinusInfinityRemovePairsAndLowestDoesNot) {
   const bool mask[] = {true, false, true};
   const float bias[] = {-kInf, std::numeric_limits<float>::lowest()};
   e.problem.score.mask = View(mask, {3});
-  EXPECT_EQ(Picture(e.problem), (Rows{"101", "101"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"101", "101"}));
   e.problem.score.bias = View(bias, {2, 1});
-  EXPECT_EQ(Picture(e.problem), (Rows{"000", "101"}));
+  EXPECT_EQ(Picture(e.problem), (Lines{"000", "101"}));
+}
+
+TEST(Visible, MaskOfBits) {
+  Example e(MakeSizes(1, 2, 1, 2, 10, 1, 1));
+  const uint8_t mask[] = {0b00000101, 0b10, 0b11110000, 0b01};
+  e.problem.score.mask = BitView(mask, {2, 10});
+  EXPECT_EQ(Picture(e.problem), (Lines{"1010000001", "0000111110"}));
+  e.problem.score.mask = BitView(mask, {2, 1, 10});  // a row for each head
+  EXPECT_EQ(Picture(e.problem, 0, 1), (Lines{"0000111110", "0000111110"}));
+}
+
+TEST(Visible, BlockMapRemovesWholeBlocks) {
+  Example e(MakeSizes(1, 2, 1, 5, 7, 1, 1));
+  const bool map[] = {true, false, true, false, true, false, /* head 1 */ false, true, false, true, true, true};
+  e.problem.score.block_map = {View(map, {2, 2, 3}), 3, 3};  // blocks of 3 × 3, the last ones cut off
+  EXPECT_EQ(Picture(e.problem, 0, 0), (Lines{"1110001", "1110001", "1110001", "0001110", "0001110"}));
+  EXPECT_EQ(Picture(e.problem, 0, 1), (Lines{"0001110", "0001110", "0001110", "1111111", "1111111"}));
+  const uint8_t bits[] = {0b011};
+  e.problem.score.block_map = {BitView(bits, {1, 3}), 5, 3};  // of keys alone
+  EXPECT_EQ(Picture(e.problem), (Lines(5, "1111110")));
+  e.problem.score.block_map = {BitView(bits, {2}), 100, 4};
+  EXPECT_EQ(Picture(e.problem), (Lines(5, "1111111")));
+  e.problem.score.causal = Causal::kTopLeft;  // all that is given must allow a pair
+  e.problem.score.block_map = {View(map, {2, 2, 3}), 3, 3};
+  EXPECT_EQ(Picture(e.problem, 0, 0), (Lines{"1000000", "1100000", "1110000", "0001000", "0001100"}));
+}
+
+TEST(Visible, TreeShowsAncestorsAndThePast) {
+  // 0 has the children 1 and 2, 2 has the child 3; 4 is a root of its own.
+  const int32_t parents[] = {-1, 0, 0, 2, -1};
+  Example e(MakeSizes(1, 1, 1, 5, 8, 1, 1));
+  e.problem.score.parents = View(parents, {1, 5});
+  // Nodes' keys from offset 0: those behind the nodes are nobody's.
+  EXPECT_EQ(Picture(e.problem), (Lines{"10000000", "11000000", "10100000", "10110000", "00001000"}));
+  e.problem.score.query_offset = 3;  // three keys of the past
+  EXPECT_EQ(Picture(e.problem), (Lines{"11110000", "11111000", "11110100", "11110110", "11100001"}));
+  e.problem.score.query_offset.reset();
+  e.problem.score.causal = Causal::kBottomRight;  // the same offset, and a tree only looks back
+  EXPECT_EQ(Picture(e.problem), (Lines{"11110000", "11111000", "11110100", "11110110", "11100001"}));
+  e.problem.score.window = {2, -1};
+  EXPECT_EQ(Picture(e.problem), (Lines{"01110000", "00111000", "00010100", "00000110", "00000001"}));
+  e.problem.score.window = {-1, -1};
+  e.problem.score.causal = Causal::kNone;
+  e.problem.score.query_offset = -1;  // node 0 has no key
+  EXPECT_EQ(Picture(e.problem), (Lines{"00000000", "10000000", "01000000", "01100000", "00010000"}));
+  const int64_t wide[] = {-1, 0, 1, 2, 3};  // a chain is causal
+  e.problem.score.parents = View(wide, {1, 5});
+  e.problem.score.query_offset = 2;
+  EXPECT_EQ(Picture(e.problem), (Lines{"11100000", "11110000", "11111000", "11111100", "11111110"}));
+}
+
+TEST(Visible, TreeOfEachSequenceWithLengths) {
+  const int32_t parents[] = {-1, -1, 0, -1, 0, 1}, q_lengths[] = {3, 2}, kv_lengths[] = {4, 3};
+  Example e(MakeSizes(2, 1, 1, 3, 4, 1, 1));
+  e.problem.score.parents = View(parents, {2, 3});
+  e.problem.score.q_lengths = View(q_lengths, {2});
+  e.problem.score.kv_lengths = View(kv_lengths, {2});
+  e.problem.score.causal = Causal::kBottomRight;  // offsets 1 and 1
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"1100", "1010", "1101"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Lines{"1100", "1110", "0000"}));
+}
+
+TEST(Visible, PackedSequencesHaveLengthsAndOffsetsOfTheirOwn) {
+  // q rows: one spare, 2, 0 and 3 of sequences; k rows: 3, 1 and 2, one spare
+  Example e(MakeSizes(1, 1, 1, 6, 7, 1, 1));
+  const int32_t cu_q[] = {1, 3, 3, 6};
+  const int64_t cu_k[] = {0, 3, 4, 6};
+  e.problem.cu_seqlens_q = View(cu_q, {4});
+  e.problem.cu_seqlens_k = View(cu_k, {4});
+  const Sizes n = SizesOf(e.problem);
+  EXPECT_EQ(n.B, 3);
+  EXPECT_EQ(n.Tq, 3);
+  EXPECT_EQ(n.Tk, 3);
+  e.problem.score.causal = Causal::kBottomRight;
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"110", "111", "000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Lines{"000", "000", "000"}));
+  EXPECT_EQ(Picture(e.problem, 2), (Lines{"000", "100", "110"}));
+  EXPECT_EQ(SequenceOf(e.problem, 0).offset, 1);
+  EXPECT_EQ(SequenceOf(e.problem, 1).offset, 1);
+  EXPECT_EQ(SequenceOf(e.problem, 2).offset, -1);
+  const int32_t q_lengths[] = {1, 0, 3}, kv_lengths[] = {3, 0, 1};
+  e.problem.score.q_lengths = View(q_lengths, {3});
+  e.problem.score.kv_lengths = View(kv_lengths, {3});
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"111", "000", "000"}));
+  EXPECT_EQ(Picture(e.problem, 2), (Lines{"000", "000", "100"}));
+}
+
+// ---- scores at their stages
+
+TEST(ScoresAt, EveryStageByHand) {
+  // q·k = 1, −2, 4, 8 for one query at position 2; the third pair is removed by the mask, the fourth key does not exist.
+  OneRow row({1, -2, 4, 8});
+  const float slope[] = {0.25f}, bias[] = {0, 1, 0, 0};
+  const bool mask[] = {true, true, false, true};
+  const int32_t kv_length[] = {3};
+  Score& score = row.problem.score;
+  score.scale = 0.5f;
+  score.softcap = 2;
+  score.alibi_slopes = View(slope, {1});
+  score.bias = View(bias, {4});
+  score.mask = View(mask, {4});
+  score.kv_lengths = View(kv_length, {1});
+  score.query_offset = 2;
+  const double capped[] = {2 * std::tanh(0.25), 2 * std::tanh(-0.5), 2 * std::tanh(1.0)};
+  const double masked[] = {capped[0] - 0.5, capped[1] - 0.25 + 1};
+  const double sum = std::exp(masked[0]) + std::exp(masked[1]);
+  const auto scores_at = [&](ScoreStage stage) { return ScoresAt(row.problem, stage).scores; };
+  const auto expect = [&](ScoreStage stage, const std::vector<double>& want) {
+    const std::vector<double> got = scores_at(stage);
+    ASSERT_EQ(got.size(), 4u);
+    for (size_t j = 0; j < 4; ++j) {
+      if (std::isinf(want[j])) {
+        EXPECT_EQ(got[j], want[j]) << j;
+      } else {
+        EXPECT_NEAR(got[j], want[j], kRounding) << j;
+      }
+    }
+  };
+  const double kNothing = -std::numeric_limits<double>::infinity();
+  expect(ScoreStage::kScaled, {0.5, -1, 2, kNothing});
+  expect(ScoreStage::kSoftcapped, {capped[0], capped[1], capped[2], kNothing});
+  expect(ScoreStage::kMasked, {masked[0], masked[1], kNothing, kNothing});
+  expect(ScoreStage::kWeights, {std::exp(masked[0]) / sum, std::exp(masked[1]) / sum, 0, 0});
+  score.softcap = 0;
+  expect(ScoreStage::kSoftcapped, {0.5, -1, 2, kNothing});
+  // Forward gives the stage that the problem asks for.
+  EXPECT_TRUE(Forward(row.problem).stage.scores.empty());
+  float scores[4];
+  row.problem.scores = View(scores, {1, 1, 1, 4});
+  row.problem.score_stage = ScoreStage::kScaled;
+  EXPECT_EQ(Forward(row.problem).stage.scores, scores_at(ScoreStage::kScaled));
+  row.problem.score_stage = ScoreStage::kMasked;
+  EXPECT_EQ(Forward(row.problem).stage.scores, Forward(row.problem).scores);
+}
+
+TEST(ScoresAt, QueriesBehindTheirLengthHaveNoScore) {
+  Example e(MakeSizes(1, 1, 1, 2, 2, 1, 1));
+  const int32_t q_length[] = {1};
+  e.problem.score.q_lengths = View(q_length, {1});
+  for (ScoreStage stage : {ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked}) {
+    const StageResult r = ScoresAt(e.problem, stage);
+    EXPECT_TRUE(std::isfinite(r.scores[0]) && std::isfinite(r.scores[1]));
+    EXPECT_TRUE(r.scores[2] == -kInf && r.scores[3] == -kInf);
+  }
+  EXPECT_EQ(ScoresAt(e.problem, ScoreStage::kWeights).scores[2], 0);
+}
+
+TEST(ScoresAt, ToleranceIsOfThePair) {
+  OneRow row({1, 3000, -6000});
+  const StageResult scaled = ScoresAt(row.problem, ScoreStage::kScaled);
+  EXPECT_EQ(scaled.tolerance, (std::vector<double>{1e-5, 8 * std::ldexp(3000.0, -24), 8 * std::ldexp(6000.0, -24)}));
+  row.problem.score.softcap = 1;  // the error of the product passes through tanh at most whole
+  EXPECT_EQ(ScoresAt(row.problem, ScoreStage::kSoftcapped).tolerance, scaled.tolerance);
+  OneRow overflowing({3e38f, 1});
+  overflowing.problem.score.scale = 2.0f;
+  const StageResult r = ScoresAt(overflowing.problem, ScoreStage::kMasked);
+  EXPECT_TRUE(std::isinf(r.tolerance[0]));
+  EXPECT_EQ(r.tolerance[1], 1e-5);
+}
+
+// ---- packed batches
+
+// The problem of sequence b alone: its rows, and of what has Tq or Tk its part.
+Problem Alone(const Problem& packed, const Sequence& sequence, int64_t b) {
+  Problem alone = packed;
+  const auto cut = [](TensorView view, int axis, int64_t first, int64_t count) {
+    if (!view.present() || view.shape[axis] == 1) return view;
+    view.data = static_cast<const char*>(view.data) + first * view.stride[axis];
+    view.shape[axis] = count;
+    return view;
+  };
+  alone.cu_seqlens_q = alone.cu_seqlens_k = TensorView();
+  alone.q = cut(cut(packed.q, 0, sequence.queries.batch, 1), 2, sequence.queries.first, sequence.queries.count);
+  for (TensorView Problem::* kv : {&Problem::k, &Problem::v}) {
+    alone.*kv = cut(cut(packed.*kv, 0, sequence.keys.batch, 1), 2, sequence.keys.first, sequence.keys.count);
+  }
+  Score& score = alone.score;
+  score.bias = cut(cut(cut(score.bias, 0, b, 1), 2, 0, sequence.queries.count), 3, 0, sequence.keys.count);
+  for (TensorView* lengths : {&score.q_lengths, &score.kv_lengths, &score.query_offsets}) *lengths = cut(*lengths, 0, b, 1);
+  score.parents = cut(cut(score.parents, 0, b, 1), 1, 0, sequence.queries.count);
+  return alone;
+}
+
+// B = 3: packed queries of lengths 2, 0 and 3, packed or dense keys.
+struct Packed {
+  Example e;
+  std::vector<float> bias;
+  int32_t cu_q[4] = {1, 3, 3, 6};
+  int64_t cu_k[4] = {0, 4, 5, 6};
+  int32_t q_lengths[3] = {2, 0, 2};
+  int32_t parents[9] = {-1, 0, 0, -1, -1, -1, -1, -1, 0};
+
+  explicit Packed(bool packed_keys) : e(packed_keys ? MakeSizes(1, 2, 1, 7, 7, 2, 3) : MakeSizes(1, 2, 1, 7, 12, 2, 3)) {
+    if (packed_keys) {
+      e.problem.cu_seqlens_k = View(const_cast<const int64_t*>(cu_k), {4});
+    } else {
+      e.problem.k = Input(e.k.data(), {3, 1, 4, 2});
+      e.problem.v = Input(e.v.data(), {3, 1, 4, 3});
+    }
+    bias = Numbers(3).Take(3 * 2 * 3 * 4);
+    e.problem.cu_seqlens_q = View(const_cast<const int32_t*>(cu_q), {4});
+    e.problem.score.causal = Causal::kBottomRight;
+    e.problem.score.bias = Input(bias.data(), {3, 2, 3, 4});
+    e.problem.score.q_lengths = View(const_cast<const int32_t*>(q_lengths), {3});
+    e.problem.score.parents = View(const_cast<const int32_t*>(parents), {3, 3});
+  }
+};
+
+TEST(Packed, EachSequenceIsTheSequenceAlone) {
+  for (bool packed_keys : {true, false}) {
+    Packed p(packed_keys);
+    const Sizes n = SizesOf(p.e.problem);
+    ASSERT_EQ(n.B, 3);
+    ASSERT_EQ(n.Tq, 3);
+    ASSERT_EQ(n.Tk, 4);
+    const ForwardResult r = Forward(p.e.problem);
+    ASSERT_EQ(r.out.size(), 2u * 7 * 3);
+    ASSERT_EQ(r.lse.size(), 2u * 7);
+    ASSERT_EQ(r.weights.size(), 3u * 2 * 3 * 4);
+    for (int64_t h = 0; h < 2; ++h) {
+      for (const int64_t spare : {0, 6}) EXPECT_TRUE(std::isnan(r.lse[h * 7 + spare]) && std::isnan(r.out[(h * 7 + spare) * 3]));
+    }
+    for (int64_t b = 0; b < 3; ++b) {
+      const Sequence sequence = SequenceOf(p.e.problem, b);
+      const Problem problem = Alone(p.e.problem, sequence, b);
+      const ForwardResult alone = Forward(problem);
+      const StageResult scaled = ScoresAt(p.e.problem, ScoreStage::kScaled), scaled_alone = ScoresAt(problem, ScoreStage::kScaled);
+      const int64_t Tq = sequence.queries.count, Tk = sequence.keys.count;
+      for (int64_t h = 0; h < 2; ++h) {
+        for (int64_t i = 0; i < 3; ++i) {
+          for (int64_t j = 0; j < 4; ++j) {
+            const size_t pair = ((b * 2 + h) * 3 + i) * 4 + j, own = (h * Tq + i) * Tk + j;
+            const bool exists = i < Tq && j < Tk;
+            ASSERT_EQ(r.weights[pair], exists ? alone.weights[own] : 0) << b << h << i << j;
+            ASSERT_EQ(r.scores[pair], exists ? alone.scores[own] : -kInf) << b << h << i << j;
+            ASSERT_EQ(scaled.scores[pair], exists ? scaled_alone.scores[own] : -kInf) << b << h << i << j;
+          }
+          if (i >= Tq) continue;
+          const int64_t row = h * 7 + p.cu_q[b] + i;
+          ASSERT_EQ(r.lse[row], alone.lse[h * Tq + i]);
+          for (int64_t c = 0; c < 3; ++c) ASSERT_EQ(r.out[row * 3 + c], alone.out[(h * Tq + i) * 3 + c]);
+        }
+      }
+    }
+    EXPECT_EQ(r.lse[5], -kInf);  // the third query of the third sequence is behind its length: padding, which is written
+    EXPECT_EQ(r.out[5 * 3], 0);
+  }
+}
+
+TEST(Packed, NothingOutsideOfTheSequencesIsRead) {
+  Packed clean(true), dirty(true);
+  for (int64_t h = 0; h < 2; ++h) {
+    for (const int64_t spare : {0, 6}) dirty.e.q[(h * 7 + spare) * 2] = kNan;
+  }
+  dirty.e.k[6 * 2] = dirty.e.v[6 * 3] = kNan;
+  const ForwardResult a = Forward(clean.e.problem), b = Forward(dirty.e.problem);
+  EXPECT_EQ(a.weights, b.weights);
+  for (size_t n = 0; n < a.out.size(); ++n) EXPECT_TRUE(a.out[n] == b.out[n] || (std::isnan(a.out[n]) && std::isnan(b.out[n])));
 }
 
 // ---- edges
@@ -459,7 +732,9 @@ TEST(RelativeTolerance, IsInfiniteWhereScoresOverflowFloat) {
 double Loss(const Problem& problem, const std::vector<float>& dout) {
   const std::vector<double> out = Forward(problem).out;
   double loss = 0;
-  for (size_t n = 0; n < out.size(); ++n) loss += out[n] * dout[n];
+  for (size_t n = 0; n < out.size(); ++n) {
+    if (dout[n] != 0) loss += out[n] * dout[n];  // rows outside of every packed sequence are NaN
+  }
   return loss;
 }
 
@@ -528,6 +803,25 @@ TEST(Gradients, EverythingTogetherMatchesDifferences) {
   const GradientResult g = Gradients(e.problem, Input(dout.data(), {n.B, n.Hq, n.Tq, n.dv}));
   ExpectAllNear(g.dsinks, Differences(e.problem, dout, &sinks), kDifferenceError);
   ExpectAllNear(g.dbias, Differences(e.problem, dout, &bias), kDifferenceError);
+}
+
+TEST(Gradients, PackedWithATreeAndABlockMapMatchesDifferences) {
+  Packed p(true);
+  const bool map[] = {true, true, false, true};
+  p.e.problem.score.block_map = {View(map, {2, 2}), 2, 3};
+  // Differences take every element of q, k and v in turn: those outside of the sequences have a gradient of 0.
+  std::vector<float> dout = Numbers(99).Take(2 * 7 * 3);
+  const GradientResult g = Gradients(p.e.problem, Input(dout.data(), {1, 2, 7, 3}));
+  for (int64_t h = 0; h < 2; ++h) {
+    for (const int64_t spare : {0, 6}) {
+      EXPECT_EQ(g.dq[(h * 7 + spare) * 2], 0);
+      for (int64_t c = 0; c < 3; ++c) dout[(h * 7 + spare) * 3 + c] = 0;
+    }
+  }
+  ExpectAllNear(g.dq, Differences(p.e.problem, dout, &p.e.q), kDifferenceError);
+  ExpectAllNear(g.dk, Differences(p.e.problem, dout, &p.e.k), kDifferenceError);
+  ExpectAllNear(g.dv, Differences(p.e.problem, dout, &p.e.v), kDifferenceError);
+  ExpectAllNear(g.dbias, Differences(p.e.problem, dout, &p.bias), kDifferenceError);
 }
 
 TEST(Gradients, RemovedPairsAndPaddingHaveNoPart) {

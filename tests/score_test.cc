@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/attention.h"
+
 namespace fovea {
 namespace {
 
@@ -14,10 +16,18 @@ TEST(ScoreTest, DefaultsModifyNothingAndRemoveNothing) {
   EXPECT_EQ(score.window.left, -1);
   EXPECT_EQ(score.window.right, -1);
   EXPECT_FALSE(score.query_offset.has_value());
-  for (const TensorView* view :
-       {&score.alibi_slopes, &score.bias, &score.mask, &score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.sinks}) {
+  for (const TensorView* view : {&score.alibi_slopes, &score.bias, &score.mask, &score.block_map.visible, &score.parents,
+                                 &score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.sinks}) {
     EXPECT_FALSE(view->present());
   }
+}
+
+TEST(ScoreTest, DefaultsOfAProblemAreNeitherPackedNorGiveScores) {
+  const Problem problem;
+  EXPECT_FALSE(problem.cu_seqlens_q.present());
+  EXPECT_FALSE(problem.cu_seqlens_k.present());
+  EXPECT_FALSE(problem.scores.present());
+  EXPECT_FALSE(PlanOptions().fixed_mask);
 }
 
 }  // namespace

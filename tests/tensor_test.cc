@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "support/owned_tensor.h"
 #include "support/pairwise.h"
@@ -23,12 +25,13 @@ TEST(DTypeTest, SizesAndNames) {
     EXPECT_EQ(SizeOf(kTypes[n]), sizes[n]);
     EXPECT_STREQ(Name(kTypes[n]), names[n]);
   }
-  EXPECT_EQ(SizeOf(DType::kNone), 0);
+  for (DType sizeless : {DType::kNone, DType::kBit}) EXPECT_EQ(SizeOf(sizeless), 0);
   EXPECT_STREQ(Name(DType::kNone), "none");
+  EXPECT_STREQ(Name(DType::kBit), "bit");
 }
 
 TEST(DTypeTest, ValuesOutsideTheEnumerationHaveNoSizeAndAreUnknown) {
-  for (int value : {-1, 7, 99, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
+  for (int value : {-1, 8, 99, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
     EXPECT_EQ(SizeOf(static_cast<DType>(value)), 0) << value;
     EXPECT_STREQ(Name(static_cast<DType>(value)), "unknown") << value;
   }
@@ -85,6 +88,24 @@ TEST(ViewTest, EachElementTypeHasItsDType) {
     EXPECT_EQ(view.stride[1], SizeOf(dtype));
     EXPECT_EQ(view.stride[0], 2 * SizeOf(dtype));
   }
+}
+
+TEST(ViewTest, RowsOfBitsAreWholeBytes) {
+  const unsigned char data[1] = {};
+  const TensorView view = BitView(data, {2, 3, 17});
+  EXPECT_EQ(view.dtype, DType::kBit);
+  EXPECT_EQ(view.rank, 3);
+  EXPECT_EQ(view.data, data);
+  EXPECT_EQ(view.size(), 2 * 3 * 17);
+  const int64_t shape[] = {2, 3, 17}, stride[] = {9, 3, 1};
+  for (int a = 0; a < 3; ++a) {
+    EXPECT_EQ(view.shape[a], shape[a]);
+    EXPECT_EQ(view.stride[a], stride[a]);
+  }
+  EXPECT_EQ(BitView(data, {5, 16}).stride[0], 2);
+  EXPECT_EQ(BitView(data, {5, 1}).stride[0], 1);
+  EXPECT_EQ(BitView(data, {5, 0}).stride[0], 0);
+  static_assert(BitView(static_cast<const void*>(nullptr), {8}).stride[0] == 1);
 }
 
 TEST(ViewTest, ZeroSizedAxesMakeAnEmptyButPresentView) {
@@ -179,11 +200,51 @@ TEST(OwnedTensorTest, ElementsKeepTheirValuesInEveryLayoutAndPlace) {
   }
 }
 
+TEST(OwnedTensorTest, BitsKeepTheirValuesInEveryLayoutAndPlace) {
+  test::Random random(test::BaseSeed());
+  for (test::Layout layout : test::kLayouts) {
+    for (test::Placement placement : test::kPlacements) {
+      for (int64_t keys : {1, 8, 13, 16, 21}) {
+        SCOPED_TRACE(ToString(test::Storage{layout, placement}) + " keys " + std::to_string(keys));
+        test::OwnedTensor tensor(DType::kBit, {2, 3, 4, keys}, {layout, placement});
+        EXPECT_TRUE(tensor.Untouched());
+        std::vector<unsigned char> bits;
+        for (int64_t n = 0; n < tensor.size(); ++n) {
+          bits.push_back(random.Chance(0.5) ? 1 : 0);
+          tensor.Set(n, bits.back());
+        }
+        EXPECT_TRUE(tensor.PaddingUntouched());
+        EXPECT_EQ(tensor.Bytes(), bits);
+        EXPECT_EQ(tensor.CopiedTo({}).Bytes(), bits);
+        const TensorView view = tensor.view();
+        EXPECT_EQ(view.stride[3], 1);
+        int64_t n = 0;
+        for (int64_t b = 0; b < 2; ++b) {
+          for (int64_t h = 0; h < 3; ++h) {
+            for (int64_t t = 0; t < 4; ++t) {
+              for (int64_t j = 0; j < keys; ++j, ++n) {
+                const unsigned char byte =
+                    static_cast<const unsigned char*>(view.data)[b * view.stride[0] + h * view.stride[1] + t * view.stride[2] + j / 8];
+                ASSERT_EQ(byte >> (j % 8) & 1, bits[static_cast<size_t>(n)]) << n;
+                ASSERT_EQ(tensor.Get(n), bits[static_cast<size_t>(n)]) << n;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(OwnedTensorTest, BroadcastAxesHaveStrideZero) {
   const test::OwnedTensor tensor(DType::kF32, {2, 3, 4, 5}, {test::Layout::kDense, test::Placement::kBeforeGuard, 0b0110});
   EXPECT_EQ(tensor.view().stride[1], 0);
   EXPECT_EQ(tensor.view().stride[2], 0);
   EXPECT_EQ(tensor.view().stride[0], 20);
+  const test::OwnedTensor bits(DType::kBit, {2, 3, 20}, {test::Layout::kDense, test::Placement::kAligned, 0b0110});
+  EXPECT_EQ(bits.view().stride[0], 3);
+  EXPECT_EQ(bits.view().stride[1], 0);
+  EXPECT_EQ(bits.view().stride[2], 1);
 }
 
 TEST(OwnedTensorTest, HalfPrecisionRoundTrips) {

@@ -20,8 +20,17 @@ const char* Address(const TensorView& x, const int64_t (&index)[kMaxRank]) {
   return address;
 }
 
-double Value(DType dtype, const char* address) {
-  switch (dtype) {
+bool BitAt(const TensorView& x, const int64_t (&index)[kMaxRank]) {
+  const char* row = static_cast<const char*>(x.data);
+  for (int a = 0; a < x.rank - 1; ++a) row += index[a] * x.stride[a];
+  const int64_t element = index[x.rank - 1];
+  return (Load<uint8_t>(row + element / 8) >> (element % 8) & 1) != 0;
+}
+
+double Value(const TensorView& x, const int64_t (&index)[kMaxRank]) {
+  if (x.dtype == DType::kBit) return BitAt(x, index) ? 1 : 0;
+  const char* address = Address(x, index);
+  switch (x.dtype) {
     case DType::kF32:
       return Load<float>(address);
     case DType::kF16:
@@ -34,6 +43,7 @@ double Value(DType dtype, const char* address) {
       return Load<int32_t>(address);
     case DType::kI64:
       return static_cast<double>(Load<int64_t>(address));
+    case DType::kBit:
     case DType::kNone:
       break;
   }
@@ -63,10 +73,10 @@ double FromBF16(uint16_t bits) {
   return value;
 }
 
-double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) { return Value(x.dtype, Address(x, {i0, i1, i2, i3})); }
+double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) { return Value(x, {i0, i1, i2, i3}); }
 
-int64_t IntegerAt(const TensorView& x, int64_t i) {
-  const char* address = Address(x, {i, 0, 0, 0});
+int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1) {
+  const char* address = Address(x, {i0, i1, 0, 0});
   return x.dtype == DType::kI64 ? Load<int64_t>(address) : Load<int32_t>(address);
 }
 
@@ -74,7 +84,7 @@ double BroadcastAt(const TensorView& x, int64_t b, int64_t h, int64_t i, int64_t
   const int64_t full[kMaxRank] = {b, h, i, j};
   int64_t index[kMaxRank] = {};
   for (int a = 0; a < x.rank; ++a) index[a] = x.shape[a] == 1 ? 0 : full[kMaxRank - x.rank + a];
-  return Value(x.dtype, Address(x, index));
+  return Value(x, index);
 }
 
 std::vector<double> ReadAll(const TensorView& x) {

@@ -13,11 +13,11 @@ namespace fovea::reference {
 double FromF16(uint16_t bits);
 double FromBF16(uint16_t bits);
 
-// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round; bool is 0 or 1.
+// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round; bool and bit are 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
 
-// x[i] of an i32 or i64 vector.
-int64_t IntegerAt(const TensorView& x, int64_t i);
+// x[i0, i1] of an i32 or i64 tensor.
+int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1 = 0);
 
 // Element [b, h, i, j] of x broadcast to four axes as in NumPy: axes align at the right, an axis of size one serves every index.
 double BroadcastAt(const TensorView& x, int64_t b, int64_t h, int64_t i, int64_t j);

@@ -18,27 +18,32 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
   const fovea::Score& score = problem.score;
   const double scale = score.scale ? *score.scale : 1 / std::sqrt(static_cast<double>(n.dk));
   const Row row = ForwardRow(problem, b, h, i);
-  const int64_t query = (b * n.Hq + h) * n.Tq + i;
+  const Sequence sequence = SequenceOf(problem, b);
+  const Rows& queries = sequence.queries;
+  const Rows& keys = sequence.keys;
+  const int64_t qt = queries.first + i;  // where the row lies
+  const int64_t query = (queries.batch * n.Hq + h) * problem.q.shape[2] + qt;
 
   // out = Σ p_j·v_j:  dp_j = dout·v_j, and through the softmax  ds_j = p_j·(dp_j − Σ_k p_k·dp_k), where Σ_k p_k·dp_k = dout·out
   double delta = 0;
-  for (int64_t c = 0; c < n.dv; ++c) delta += At(dout, b, h, i, c) * row.out[c];
+  for (int64_t c = 0; c < n.dv; ++c) delta += At(dout, queries.batch, h, qt, c) * row.out[c];
 
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;
-    const int64_t key = (b * n.Hkv + hkv) * n.Tk + j;
+    const int64_t kt = keys.first + j;
+    const int64_t key = (keys.batch * n.Hkv + hkv) * problem.k.shape[2] + kt;
     const double p = row.weights[j];
 
     double dp = 0;
     for (int64_t c = 0; c < n.dv; ++c) {
-      const double d = At(dout, b, h, i, c);
-      dp += d * At(problem.v, b, hkv, j, c);
+      const double d = At(dout, queries.batch, h, qt, c);
+      dp += d * At(problem.v, keys.batch, hkv, kt, c);
       g->dv[key * n.dv + c] += p * d;
     }
     const double ds = p * (dp - delta);
 
     // s = … + bias: the gradient passes as it is, also through ALiBi
-    g->dbias[query * n.Tk + j] = ds;
+    g->dbias[((b * n.Hq + h) * n.Tq + i) * n.Tk + j] = ds;
 
     // s = c·tanh(x / c):  dx = ds·(1 − tanh²(x / c))
     double dx = ds;
@@ -49,8 +54,8 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
 
     // x = scale·(q·k)
     for (int64_t c = 0; c < n.dk; ++c) {
-      g->dq[query * n.dk + c] += dx * scale * At(problem.k, b, hkv, j, c);
-      g->dk[key * n.dk + c] += dx * scale * At(problem.q, b, h, i, c);
+      g->dq[query * n.dk + c] += dx * scale * At(problem.k, keys.batch, hkv, kt, c);
+      g->dk[key * n.dk + c] += dx * scale * At(problem.q, queries.batch, h, qt, c);
     }
   }
 
@@ -63,9 +68,9 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
 GradientResult Gradients(const Problem& problem, const TensorView& dout) {
   const Sizes n = SizesOf(problem);
   GradientResult g;
-  g.dq.assign(n.B * n.Hq * n.Tq * n.dk, 0);
-  g.dk.assign(n.B * n.Hkv * n.Tk * n.dk, 0);
-  g.dv.assign(n.B * n.Hkv * n.Tk * n.dv, 0);
+  g.dq.assign(problem.q.size(), 0);
+  g.dk.assign(problem.k.size(), 0);
+  g.dv.assign(problem.v.size(), 0);
   g.dbias.assign(n.B * n.Hq * n.Tq * n.Tk, 0);
   g.dsinks.assign(n.Hq, 0);
   for (int64_t b = 0; b < n.B; ++b) {

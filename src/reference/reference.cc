@@ -28,11 +28,14 @@ struct Sum {
 };
 
 // Step 1: s = scale · (q_i · k_j), the scale inside, so that only the scaled product can overflow.
-Sum ScaledProduct(const Problem& problem, double scale, int64_t b, int64_t h, int64_t i, int64_t hkv, int64_t j) {
+Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i, int64_t hkv, int64_t j) {
+  const double scale = problem.score.scale ? *problem.score.scale : 1 / std::sqrt(static_cast<double>(problem.q.shape[3]));
+  const Rows& queries = sequence.queries;
+  const Rows& keys = sequence.keys;
   Sum s;
   double positive = 0, negative = 0;
   for (int64_t c = 0; c < problem.q.shape[3]; ++c) {
-    const double term = scale * At(problem.q, b, h, i, c) * At(problem.k, b, hkv, j, c);
+    const double term = scale * At(problem.q, queries.batch, h, queries.first + i, c) * At(problem.k, keys.batch, hkv, keys.first + j, c);
     s.value += term;
     (term > 0 ? positive : negative) += term;
   }
@@ -41,34 +44,67 @@ Sum ScaledProduct(const Problem& problem, double scale, int64_t b, int64_t h, in
   return s;
 }
 
-// Steps 1 to 4 for a visible pair.
-Sum Score(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i, int64_t hkv, int64_t j, double* scaled) {
+// A pair of a query and a key within their lengths, step by step.
+struct PairScore {
+  Sum scaled;      // step 1
+  Sum softcapped;  // steps 1 and 2
+  Sum score;       // steps 1 to 4
+};
+PairScore Score(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i, int64_t hkv, int64_t j) {
   const fovea::Score& score = problem.score;
-  const double scale = score.scale ? *score.scale : 1 / std::sqrt(static_cast<double>(problem.q.shape[3]));
-  Sum s = ScaledProduct(problem, scale, b, h, i, hkv, j);
-  *scaled = s.value;
+  PairScore pair;
+  Sum s = pair.scaled = ScaledProduct(problem, sequence, h, i, hkv, j);
   if (score.softcap > 0) s.value = score.softcap * std::tanh(s.value / score.softcap);
+  pair.softcapped = s;
   if (score.alibi_slopes.present()) {
     const double distance = std::abs(static_cast<double>(i + sequence.offset - j));
     s.Add(-At(score.alibi_slopes, h) * distance);
   }
   if (score.bias.present()) s.Add(BroadcastAt(score.bias, b, h, i, j));
-  return s;
+  pair.score = s;
+  return pair;
 }
+
+// Whether node n of the tree of sequence b is query i or an ancestor of it.
+bool IsOnPath(const TensorView& parents, int64_t b, int64_t i, int64_t n) {
+  while (i > n) i = IntegerAt(parents, b, i);  // a parent's number is below its child's
+  return i == n;
+}
+
+// The sum fits no float32, though its terms are finite: nothing is promised of it.
+bool OverflowsFloat(const Sum& s) { return std::isfinite(s.magnitude) && std::isinf(static_cast<float>(s.magnitude)); }
 
 // Error of a float32 score that passed through `largest`.
 double ScoreError(double largest) { return 8 * std::ldexp(1.0, -24) * largest; }
+double ScoreTolerance(const Sum& s) { return OverflowsFloat(s) ? kInfinity : std::max(1e-5, ScoreError(s.largest)); }
+
+// The longest of the sequences whose rows begin at cu_seqlens[b] and end before cu_seqlens[b + 1].
+int64_t Longest(const TensorView& cu_seqlens) {
+  int64_t longest = 0;
+  for (int64_t b = 0; b + 1 < cu_seqlens.shape[0]; ++b)
+    longest = std::max(longest, IntegerAt(cu_seqlens, b + 1) - IntegerAt(cu_seqlens, b));
+  return longest;
+}
+
+// The rows of sequence b in a tensor [B, H, T, d], or [1, H, rows of all sequences, d] with cu_seqlens.
+Rows RowsOf(const TensorView& tensor, const TensorView& cu_seqlens, int64_t b) {
+  if (!cu_seqlens.present()) return {b, 0, tensor.shape[2]};
+  const int64_t first = IntegerAt(cu_seqlens, b);
+  return {0, first, IntegerAt(cu_seqlens, b + 1) - first};
+}
 
 }  // namespace
 
 Sizes SizesOf(const Problem& problem) {
   Sizes n;
-  n.B = problem.q.shape[0];
+  n.B = problem.cu_seqlens_q.present()   ? problem.cu_seqlens_q.shape[0] - 1
+        : problem.cu_seqlens_k.present() ? problem.cu_seqlens_k.shape[0] - 1
+                                         : problem.q.shape[0];
   n.Hq = problem.q.shape[1];
-  n.Tq = problem.q.shape[2];
+  n.Tq = problem.cu_seqlens_q.present() ? Longest(problem.cu_seqlens_q) : problem.q.shape[2];
   n.dk = problem.q.shape[3];
   n.Hkv = problem.k.shape[1];
-  n.Tk = problem.k.shape[2];
+  n.Tk = problem.cu_seqlens_k.present() ? Longest(problem.cu_seqlens_k) : problem.k.shape[2];
   n.dv = problem.v.shape[3];
   return n;
 }
@@ -76,8 +112,10 @@ Sizes SizesOf(const Problem& problem) {
 Sequence SequenceOf(const Problem& problem, int64_t b) {
   const fovea::Score& score = problem.score;
   Sequence sequence;
-  sequence.q_length = score.q_lengths.present() ? IntegerAt(score.q_lengths, b) : problem.q.shape[2];
-  sequence.kv_length = score.kv_lengths.present() ? IntegerAt(score.kv_lengths, b) : problem.k.shape[2];
+  sequence.queries = RowsOf(problem.q, problem.cu_seqlens_q, b);
+  sequence.keys = RowsOf(problem.k, problem.cu_seqlens_k, b);
+  sequence.q_length = score.q_lengths.present() ? IntegerAt(score.q_lengths, b) : sequence.queries.count;
+  sequence.kv_length = score.kv_lengths.present() ? IntegerAt(score.kv_lengths, b) : sequence.keys.count;
   if (score.query_offset) {
     sequence.offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
@@ -97,6 +135,9 @@ bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j)
   if (score.causal != Causal::kNone && j > position) return false;
   if (score.window.left >= 0 && j - position < -score.window.left) return false;
   if (score.window.right >= 0 && j - position > score.window.right) return false;
+  if (score.parents.present() && j >= sequence.offset && !IsOnPath(score.parents, b, i, j - sequence.offset)) return false;
+  const BlockMap& map = score.block_map;
+  if (map.visible.present() && BroadcastAt(map.visible, b, h, i / map.queries, j / map.keys) == 0) return false;
   if (score.mask.present() && BroadcastAt(score.mask, b, h, i, j) == 0) return false;
   if (score.bias.present() && BroadcastAt(score.bias, b, h, i, j) == -kInfinity) return false;
   return true;
@@ -120,10 +161,11 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   for (int64_t j = 0; j < n.Tk; ++j) {
     row.visible[j] = Visible(problem, b, h, i, j);
     if (!row.visible[j]) continue;
-    const Sum s = Score(problem, sequence, b, h, i, hkv, j, &row.scaled[j]);
-    row.scores[j] = s.value;
-    largest[j] = s.largest;
-    if (std::isfinite(s.magnitude) && std::isinf(static_cast<float>(s.magnitude))) row.overflows_float = true;
+    const PairScore pair = Score(problem, sequence, b, h, i, hkv, j);
+    row.scaled[j] = pair.scaled.value;
+    row.scores[j] = pair.score.value;
+    largest[j] = pair.score.largest;
+    if (OverflowsFloat(pair.score)) row.overflows_float = true;
   }
 
   // 6. p = exp(s − m) / (Σ exp(s − m) + exp(σ − m)), m the largest of them all
@@ -144,15 +186,16 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   row.sink_weight = std::exp(sink - m) / divisor;
 
   // 7. out = Σ p_j·v_j, lse = ln(Σ exp(s) + exp(σ))
+  const auto value = [&](int64_t j, int64_t c) { return At(problem.v, sequence.keys.batch, hkv, sequence.keys.first + j, c); };
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;  // not 0·v: v may be NaN there
-    for (int64_t c = 0; c < n.dv; ++c) row.out[c] += row.weights[j] * At(problem.v, b, hkv, j, c);
+    for (int64_t c = 0; c < n.dv; ++c) row.out[c] += row.weights[j] * value(j, c);
   }
   row.lse = m + std::log(sum);
 
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;
-    for (int64_t c = 0; c < n.dv; ++c) row.max_abs_value = std::max(row.max_abs_value, std::abs(At(problem.v, b, hkv, j, c)));
+    for (int64_t c = 0; c < n.dv; ++c) row.max_abs_value = std::max(row.max_abs_value, std::abs(value(j, c)));
     // A pair matters if its weight could differ from 0 within its error: one pushed away by a lowest() bias does not.
     const double kUnderflow = 745;  // exp(−745.2) is 0 in double
     if (row.scores[j] + ScoreError(largest[j]) > m - kUnderflow) row.max_partial_score = std::max(row.max_partial_score, largest[j]);
@@ -165,23 +208,65 @@ double RelativeTolerance(const Row& row) {
   return std::max(1e-5, ScoreError(row.max_partial_score));
 }
 
-ForwardResult Forward(const Problem& problem) {
+StageResult ScoresAt(const Problem& problem, ScoreStage stage) {
   const Sizes n = SizesOf(problem);
-  ForwardResult result;
+  const bool of_all_pairs = stage == ScoreStage::kScaled || stage == ScoreStage::kSoftcapped;
+  StageResult result;
   for (int64_t b = 0; b < n.B; ++b) {
+    const Sequence sequence = SequenceOf(problem, b);
     for (int64_t h = 0; h < n.Hq; ++h) {
       for (int64_t i = 0; i < n.Tq; ++i) {
-        const Row row = ForwardRow(problem, b, h, i);
-        result.out.insert(result.out.end(), row.out.begin(), row.out.end());
-        result.lse.push_back(row.lse);
-        result.weights.insert(result.weights.end(), row.weights.begin(), row.weights.end());
-        result.scores.insert(result.scores.end(), row.scores.begin(), row.scores.end());
-        result.visible.insert(result.visible.end(), row.visible.begin(), row.visible.end());
-        result.relative_tolerance.push_back(RelativeTolerance(row));
-        result.max_abs_value.push_back(row.max_abs_value);
+        const Row row = stage == ScoreStage::kWeights ? ForwardRow(problem, b, h, i) : Row();
+        for (int64_t j = 0; j < n.Tk; ++j) {
+          double score = stage == ScoreStage::kWeights ? 0 : -kInfinity, tolerance = 0;
+          const bool exists = i < sequence.q_length && j < sequence.kv_length;
+          if (of_all_pairs ? exists : Visible(problem, b, h, i, j)) {
+            if (stage == ScoreStage::kWeights) {
+              score = row.weights[j];
+              tolerance = RelativeTolerance(row);
+            } else {
+              const PairScore pair = Score(problem, sequence, b, h, i, h / (n.Hq / n.Hkv), j);
+              const Sum& s = stage == ScoreStage::kScaled ? pair.scaled : stage == ScoreStage::kSoftcapped ? pair.softcapped : pair.score;
+              score = s.value;
+              tolerance = ScoreTolerance(s);
+            }
+          }
+          result.scores.push_back(score);
+          result.tolerance.push_back(tolerance);
+        }
       }
     }
   }
+  return result;
+}
+
+ForwardResult Forward(const Problem& problem) {
+  const Sizes n = SizesOf(problem);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const int64_t rows = problem.q.shape[0] * n.Hq * problem.q.shape[2];
+  ForwardResult result;
+  result.out.assign(rows * n.dv, nan);
+  result.lse.assign(rows, nan);
+  result.relative_tolerance.assign(rows, nan);
+  result.max_abs_value.assign(rows, nan);
+  for (int64_t b = 0; b < n.B; ++b) {
+    const Rows queries = SequenceOf(problem, b).queries;
+    for (int64_t h = 0; h < n.Hq; ++h) {
+      for (int64_t i = 0; i < n.Tq; ++i) {
+        const Row row = ForwardRow(problem, b, h, i);
+        result.weights.insert(result.weights.end(), row.weights.begin(), row.weights.end());
+        result.scores.insert(result.scores.end(), row.scores.begin(), row.scores.end());
+        result.visible.insert(result.visible.end(), row.visible.begin(), row.visible.end());
+        if (i >= queries.count) continue;  // another sequence is longer: there is no such row of out
+        const int64_t place = (queries.batch * n.Hq + h) * problem.q.shape[2] + queries.first + i;
+        std::copy(row.out.begin(), row.out.end(), result.out.begin() + place * n.dv);
+        result.lse[place] = row.lse;
+        result.relative_tolerance[place] = RelativeTolerance(row);
+        result.max_abs_value[place] = row.max_abs_value;
+      }
+    }
+  }
+  if (problem.scores.present()) result.stage = ScoresAt(problem, problem.score_stage);
   return result;
 }
 

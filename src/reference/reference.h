@@ -2,8 +2,11 @@
 // here may know how a kernel works.
 //
 // Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key size, dv value size. Results are dense, in C
-// order. All functions assume a problem that validation accepts and read only its inputs (out, lse and weights may be absent).
+// order. All functions assume a problem that validation accepts and read only its inputs (out, lse, weights and scores may be absent).
 // Views may have any strides; q, k, v and bias any of f32, f16, bf16. Thread-safe.
+//
+// Packed batches: Tq and Tk are those of the longest sequence, and b, i and j name a sequence, its query and its key, wherever they lie. What has the shape
+// of q, k, v or out has the shape that they have in the problem: [1, Hq, rows of all sequences, …].
 #ifndef FOVEA_REFERENCE_REFERENCE_H_
 #define FOVEA_REFERENCE_REFERENCE_H_
 
@@ -20,21 +23,30 @@ struct Sizes {
 };
 Sizes SizesOf(const Problem& problem);
 
+// Where the rows of one sequence lie in q, out and lse, or in k and v: row t is [batch, head, first + t].
+struct Rows {
+  int64_t batch = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 // Lengths and offset of one sequence, the defaults resolved.
 struct Sequence {
   int64_t q_length = 0;   // rows at or behind it are padding
   int64_t kv_length = 0;  // K and V at or behind it do not exist
   int64_t offset = 0;     // position of query 0 among the keys
+  Rows queries;           // q_length and padding
+  Rows keys;              // kv_length and what does not exist
 };
 Sequence SequenceOf(const Problem& problem, int64_t b);
 
-// Whether query i of head h sees key j: all that is given must allow the pair. Does not read q, k or v, nor bias and mask behind the lengths.
+// Whether query i of head h sees key j: all that is given must allow the pair. Does not read q, k or v, nor bias, masks and parents behind the lengths.
 bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j);
 
 // Everything about one query row. Removed pairs have score −inf and weight 0.
 struct Row {
   std::vector<bool> visible;    // [Tk]
-  std::vector<double> scaled;   // [Tk] scale·(q·k)
+  std::vector<double> scaled;   // [Tk] scale·(q·k) of the visible pairs
   std::vector<double> scores;   // [Tk] after softcap, ALiBi and bias
   std::vector<double> weights;  // [Tk]
   double sink_weight = 0;       // the share of the sink in the softmax
@@ -52,23 +64,32 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i);
 // itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite where the scores overflow float32 and nothing is promised.
 double RelativeTolerance(const Row& row);
 
+// What Problem::scores holds at a stage, [B, Hq, Tq, Tk], and how well float32 can know it: |error| ≤ tolerance, by the rule of RelativeTolerance for each pair;
+// infinite where the score overflows float32, 0 for the weight of a removed pair.
+struct StageResult {
+  std::vector<double> scores;
+  std::vector<double> tolerance;
+};
+StageResult ScoresAt(const Problem& problem, ScoreStage stage);
+
 struct ForwardResult {
-  std::vector<double> out;      // [B, Hq, Tq, dv]
-  std::vector<double> lse;      // [B, Hq, Tq]
+  std::vector<double> out;  // [B, Hq, Tq, dv]; packed [1, Hq, rows, dv], NaN in rows outside of every sequence, where nothing is written
+  std::vector<double> lse;  // [B, Hq, Tq]; packed [1, Hq, rows], likewise
   std::vector<double> weights;  // [B, Hq, Tq, Tk]
   std::vector<double> scores;   // [B, Hq, Tq, Tk] after softcap, ALiBi and bias; −inf where removed
   std::vector<bool> visible;    // [B, Hq, Tq, Tk]
+  StageResult stage;            // ScoresAt(problem.score_stage); empty where problem.scores is absent
 
-  std::vector<double> relative_tolerance;  // [B, Hq, Tq] t of RelativeTolerance
-  std::vector<double> max_abs_value;       // [B, Hq, Tq]
+  std::vector<double> relative_tolerance;  // as lse: t of RelativeTolerance
+  std::vector<double> max_abs_value;       // as lse
 };
 ForwardResult Forward(const Problem& problem);
 
-// The gradients of Σ out·dout (dout: [B, Hq, Tq, dv], any strides and float type). Rows, keys and values without part in it get 0.
+// The gradients of Σ out·dout (dout: as out, any strides and float type). Rows, keys and values without part in it get 0.
 struct GradientResult {
-  std::vector<double> dq;      // [B, Hq, Tq, dk]
-  std::vector<double> dk;      // [B, Hkv, Tk, dk]
-  std::vector<double> dv;      // [B, Hkv, Tk, dv]
+  std::vector<double> dq;      // as q: [B, Hq, Tq, dk]
+  std::vector<double> dk;      // as k: [B, Hkv, Tk, dk]
+  std::vector<double> dv;      // as v: [B, Hkv, Tk, dv]
   std::vector<double> dbias;   // [B, Hq, Tq, Tk]: of every score before it is broadcast; 0 for removed pairs
   std::vector<double> dsinks;  // [Hq], 0 without sinks
 };

@@ -65,8 +65,9 @@ int64_t ScoreMatrixBytes(const Problem& problem) {
 bool StandardAttentionSupports(const Problem& problem) {
   const Score& score = problem.score;
   return IsPlain(problem.q) && IsPlain(problem.k) && IsPlain(problem.v) && IsPlain(problem.out) && !problem.weights.present() &&
-         score.softcap == 0 && !score.alibi_slopes.present() && !score.bias.present() && !score.mask.present() && !score.sinks.present() &&
-         score.window.left < 0 && score.window.right < 0;
+         !problem.scores.present() && !problem.cu_seqlens_q.present() && !problem.cu_seqlens_k.present() && score.softcap == 0 &&
+         !score.alibi_slopes.present() && !score.bias.present() && !score.mask.present() && !score.block_map.visible.present() &&
+         !score.parents.present() && !score.sinks.present() && score.window.left < 0 && score.window.right < 0;
 }
 
 void StandardAttention(const Problem& problem, std::vector<float>* scores) {

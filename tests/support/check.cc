@@ -38,33 +38,51 @@ struct Worst {
 testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected) {
   const reference::Sizes size = reference::SizesOf(problem);
   Worst worst;
+  // A result below the normal range of f32 may lose all its bits.
+  const double kSmallest = static_cast<double>(std::numeric_limits<float>::min());
   int64_t row = 0;
   for (int64_t b = 0; b < size.B; ++b) {
+    const reference::Rows queries = reference::SequenceOf(problem, b).queries;
     for (int64_t h = 0; h < size.Hq; ++h) {
       for (int64_t i = 0; i < size.Tq; ++i, ++row) {
-        const size_t r = static_cast<size_t>(row);
-        const bool empty = expected.lse[r] == -std::numeric_limits<double>::infinity();
+        // Where packed sequences differ in length, some rows are of weights and scores alone.
+        const bool exists = i < queries.count;
+        const size_t r = exists ? static_cast<size_t>((queries.batch * size.Hq + h) * problem.q.shape[2] + queries.first + i) : 0;
+        const double lse = exists ? expected.lse[r] : -std::numeric_limits<double>::infinity();
+        const bool empty = lse == -std::numeric_limits<double>::infinity();
         const double t = empty ? 0 : expected.relative_tolerance[r];
-        if (std::isinf(t)) continue;  // nothing is promised: the scores overflow float32, or the test does not want to look
-        // A result below the normal range of f32 may lose all its bits.
-        const double smallest = empty ? 0 : static_cast<double>(std::numeric_limits<float>::min());
-        for (int64_t c = 0; c < size.dv; ++c) {
-          worst.Look(reference::At(problem.out, b, h, i, c), expected.out[static_cast<size_t>(row * size.dv + c)],
-                     t * expected.max_abs_value[r] + smallest, "out", row, c);
-        }
-        if (problem.lse.present()) {
-          // The rule of the conformance suites: t and a relative 1e-5.
-          const double lse = expected.lse[r];
-          worst.Look(reference::At(problem.lse, b, h, i), lse, t + 1e-5 * std::fabs(lse), "lse", row, 0);
-        }
-        if (problem.weights.present()) {
-          for (int64_t j = 0; j < size.Tk; ++j) {
-            const size_t n = static_cast<size_t>(row * size.Tk + j);
-            const double weight = reference::At(problem.weights, b, h, i, j);
-            // A removed pair has weight 0, not nearly 0; in a NaN row either is right: 0/NaN is NaN.
-            if (!expected.visible[n] && std::isnan(expected.lse[r]) && std::isnan(weight)) continue;
-            worst.Look(weight, expected.weights[n], expected.visible[n] ? t + smallest : 0, "weights", row, j);
+        const double smallest = empty ? 0 : kSmallest;
+        // Of rows with an infinite t nothing is promised: their scores overflow float32, or the test does not want to look.
+        if (exists && !std::isinf(t)) {
+          for (int64_t c = 0; c < size.dv; ++c) {
+            worst.Look(reference::At(problem.out, queries.batch, h, queries.first + i, c),
+                       expected.out[r * static_cast<size_t>(size.dv) + static_cast<size_t>(c)], t * expected.max_abs_value[r] + smallest,
+                       "out", row, c);
           }
+          // The rule of the conformance suites: t and a relative 1e-5.
+          if (problem.lse.present()) {
+            worst.Look(reference::At(problem.lse, queries.batch, h, queries.first + i), lse, t + 1e-5 * std::fabs(lse), "lse", row, 0);
+          }
+        }
+        const auto look_at_weight = [&](double got, int64_t j, const char* name) {
+          if (std::isinf(t)) return;
+          const size_t n = static_cast<size_t>(row * size.Tk + j);
+          // A removed pair has weight 0, not nearly 0; in a NaN row either is right: 0/NaN is NaN.
+          if (!expected.visible[n] && std::isnan(lse) && std::isnan(got)) return;
+          worst.Look(got, expected.weights[n], expected.visible[n] ? t + smallest : 0, name, row, j);
+        };
+        for (int64_t j = 0; j < size.Tk && problem.weights.present(); ++j) {
+          look_at_weight(reference::At(problem.weights, b, h, i, j), j, "weights");
+        }
+        for (int64_t j = 0; j < size.Tk && problem.scores.present(); ++j) {
+          const double got = reference::At(problem.scores, b, h, i, j);
+          if (problem.score_stage == ScoreStage::kWeights) {
+            look_at_weight(got, j, "scores");
+            continue;
+          }
+          const size_t n = static_cast<size_t>(row * size.Tk + j);
+          const double tolerance = expected.stage.tolerance[n];
+          if (!std::isinf(tolerance)) worst.Look(got, expected.stage.scores[n], tolerance, "scores", row, j);
         }
       }
     }
@@ -77,6 +95,7 @@ void ExpectMatchesReference(RandomProblem& p, const PlanOptions& options) {
   const reference::ForwardResult expected = reference::Forward(p.problem);
   for (const Kernel& kernel : Kernels()) {
     PlanOptions all = options;
+    all.fixed_mask = all.fixed_mask || p.spec.fixed_mask;
     all.target = kernel.target;
     all.engine = kernel.engine;
     p.ResetOutputs();

@@ -34,9 +34,11 @@ inline PlanOptions Options(const Kernel& kernel) {
   return options;
 }
 
-// Whether out, lse and weights (where present) of `problem` are `expected` to the contract's precision:
-//   |out error| ≤ t·max|v|,  |weights error| ≤ t  (a weight is the out of a one-hot V),  |lse error| ≤ t + 1e-5·|lse|;
-// exact for empty rows; NaN where and only where the reference has it. Rows with an infinite t are not looked at. The result names the worst element.
+// Whether out, lse, weights and scores (where present) of `problem` are `expected` to the contract's precision:
+//   |out error| ≤ t·max|v|,  |weights error| ≤ t  (a weight is the out of a one-hot V),  |lse error| ≤ t + 1e-5·|lse|,
+//   |scores error| ≤ t of the pair  (a score is the lse of a row with one key);
+// exact for empty rows and removed pairs; NaN where and only where the reference has it. Rows and pairs with an infinite t are not looked at. The result names
+// the worst element, by the row of [B, Hq, Tq].
 testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected);
 
 // Runs `p` on every kernel with `options` otherwise, checks it against the reference, and that nothing outside the outputs' elements changed.

@@ -76,6 +76,7 @@ void StoreElement(DType dtype, double value, char* address) {
       return store(static_cast<int32_t>(value));
     case DType::kI64:
       return store(static_cast<int64_t>(value));
+    case DType::kBit:  // the suites store masks as bool
     case DType::kNone:
       return;
   }

@@ -81,9 +81,15 @@ Memory::Memory(size_t bytes, Placement placement, size_t element) : bytes_(bytes
 
 OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storage) {
   const int rank = static_cast<int>(shape.size());
-  const int64_t element = SizeOf(dtype);
   view_.dtype = dtype;
   view_.rank = rank;
+  const int64_t element = ElementBytes();
+  const int row_of_bits = bits() ? rank - 1 : -1;  // the axis whose elements are bits
+  if (bits()) {
+    if (storage.layout == Layout::kTransposed || storage.layout == Layout::kSparse) storage.layout = Layout::kPadded;
+    storage.broadcast &= ~(1u << row_of_bits);
+  }
+  const auto extent = [&](int a) { return a == row_of_bits ? (view_.shape[a] + 7) / 8 : view_.shape[a]; };
 
   // Axes from the innermost in memory to the outermost.
   std::vector<int> order;
@@ -97,7 +103,7 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
     view_.shape[a] = shape[static_cast<size_t>(a)];
     const bool broadcast = storage.broadcast >> a & 1;
     view_.stride[a] = broadcast ? 0 : step;
-    if (!broadcast) step *= std::max<int64_t>(view_.shape[a], 1);
+    if (!broadcast) step *= std::max<int64_t>(extent(a), 1);
     if (n == 0 && storage.layout == Layout::kPadded) step += 3 * element;
     if (n == 0 && storage.layout == Layout::kPage) step = (step + 4095) / 4096 * 4096;
   }
@@ -106,11 +112,14 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
   int64_t span = view_.size() == 0 ? 0 : element;
   int64_t origin = 0;
   if (view_.size() != 0) {
-    for (int a = 0; a < rank; ++a) span += (view_.shape[a] - 1) * view_.stride[a];
+    for (int a = 0; a < rank; ++a) span += (extent(a) - 1) * view_.stride[a];
   }
   if (storage.layout == Layout::kReversed && view_.size() != 0) {
-    origin = span - element;
-    for (int a = 0; a < rank; ++a) view_.stride[a] = -view_.stride[a];
+    for (int a = 0; a < rank; ++a) {
+      if (a == row_of_bits) continue;
+      origin += (extent(a) - 1) * view_.stride[a];
+      view_.stride[a] = -view_.stride[a];
+    }
   }
   memory_ = Memory(static_cast<size_t>(span), storage.placement, static_cast<size_t>(element));
   view_.data = memory_.data() + origin;
@@ -120,7 +129,8 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
 unsigned char* OwnedTensor::Address(int64_t element) const {
   int64_t offset = 0;
   for (int a = view_.rank - 1; a >= 0; --a) {
-    offset += element % view_.shape[a] * view_.stride[a];
+    const int64_t index = element % view_.shape[a];
+    offset += (bits() && a == view_.rank - 1 ? index / 8 : index) * view_.stride[a];
     element /= view_.shape[a];
   }
   return static_cast<unsigned char*>(view_.data) + offset;
@@ -133,8 +143,17 @@ int64_t OwnedTensor::Number(std::initializer_list<int64_t> index) const {
   return number;
 }
 
-double OwnedTensor::Get(int64_t element) const { return DecodeElement(view_.dtype, Address(element)); }
-void OwnedTensor::Set(int64_t element, double value) { EncodeElement(view_.dtype, value, Address(element)); }
+double OwnedTensor::Get(int64_t element) const {
+  if (bits()) return *Address(element) >> BitOf(element) & 1;
+  return DecodeElement(view_.dtype, Address(element));
+}
+
+void OwnedTensor::Set(int64_t element, double value) {
+  if (!bits()) return EncodeElement(view_.dtype, value, Address(element));
+  const unsigned char bit = static_cast<unsigned char>(1u << BitOf(element));
+  unsigned char& byte = *Address(element);
+  byte = static_cast<unsigned char>(value != 0 ? byte | bit : byte & ~bit);
+}
 
 void OwnedTensor::Fill(const std::function<double()>& next) {
   for (int64_t n = 0; n < size(); ++n) Set(n, next());
@@ -147,9 +166,12 @@ std::vector<double> OwnedTensor::Dense() const {
 }
 
 std::vector<unsigned char> OwnedTensor::Bytes() const {
-  const int64_t element = SizeOf(view_.dtype);
+  const int64_t element = ElementBytes();
   std::vector<unsigned char> bytes(static_cast<size_t>(size() * element));
-  for (int64_t n = 0; n < size(); ++n) std::memcpy(bytes.data() + n * element, Address(n), static_cast<size_t>(element));
+  for (int64_t n = 0; n < size(); ++n) {
+    std::memcpy(bytes.data() + n * element, Address(n), static_cast<size_t>(element));
+    if (bits()) bytes[static_cast<size_t>(n)] = bytes[static_cast<size_t>(n)] >> BitOf(n) & 1;
+  }
   return bytes;
 }
 
@@ -166,10 +188,23 @@ bool OwnedTensor::Untouched() const {
 
 bool OwnedTensor::PaddingUntouched() const {
   std::vector<unsigned char> bytes(memory_.data(), memory_.data() + memory_.bytes());
-  for (int64_t n = 0; n < size(); ++n)
-    std::memset(bytes.data() + (Address(n) - memory_.data()), kFill, static_cast<size_t>(SizeOf(view_.dtype)));
+  for (int64_t n = 0; n < size(); ++n) {
+    unsigned char* const copy = bytes.data() + (Address(n) - memory_.data());
+    if (bits()) {
+      *copy = static_cast<unsigned char>(*copy | 1u << BitOf(n));  // a bit of kFill
+    } else {
+      std::memset(copy, kFill, static_cast<size_t>(ElementBytes()));
+    }
+  }
   for (unsigned char byte : bytes) {
     if (byte != kFill) return false;
+  }
+  return true;
+}
+
+bool OwnedTensor::ElementUntouched(int64_t element) const {
+  for (int64_t n = 0; n < ElementBytes(); ++n) {
+    if (Address(element)[n] != kFill) return false;
   }
   return true;
 }
@@ -177,7 +212,13 @@ bool OwnedTensor::PaddingUntouched() const {
 OwnedTensor OwnedTensor::CopiedTo(Storage storage) const {
   if (!present()) return OwnedTensor();
   OwnedTensor copy(view_.dtype, std::vector<int64_t>(view_.shape, view_.shape + view_.rank), storage);
-  for (int64_t n = 0; n < size(); ++n) std::memcpy(copy.Address(n), Address(n), static_cast<size_t>(SizeOf(view_.dtype)));
+  for (int64_t n = 0; n < size(); ++n) {
+    if (bits()) {
+      copy.Set(n, Get(n));
+    } else {
+      std::memcpy(copy.Address(n), Address(n), static_cast<size_t>(ElementBytes()));
+    }
+  }
   return copy;
 }
 
@@ -213,6 +254,7 @@ double DecodeElement(DType dtype, const void* from) {
       std::memcpy(&value, from, sizeof value);
       return static_cast<double>(value);
     }
+    case DType::kBit:  // no address of its own
     case DType::kNone:
       break;
   }
@@ -255,6 +297,7 @@ void EncodeElement(DType dtype, double value, void* to) {
       std::memcpy(to, &number, sizeof number);
       return;
     }
+    case DType::kBit:  // no address of its own
     case DType::kNone:
       break;
   }

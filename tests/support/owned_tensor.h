@@ -56,7 +56,10 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-// Every byte starts as kFill. Four or two of them make a NaN, so padding that is read by mistake shows in the result.
+// Every byte starts as kFill. Four or two of them make a NaN, so padding that is read by mistake shows in the result; the padding of bits is true.
+//
+// Rows of bits (kBit) are whole bytes in order: kTransposed and kSparse mean kPadded for them, kReversed leaves the innermost axis as it is, and that axis
+// cannot be broadcast by a stride.
 class OwnedTensor {
  public:
   static constexpr unsigned char kFill = 0xFF;
@@ -80,15 +83,20 @@ class OwnedTensor {
   void Fill(const std::function<double()>& next);
 
   std::vector<double> Dense() const;         // C order
-  std::vector<unsigned char> Bytes() const;  // the elements' bytes in C order: for bit-identity
+  std::vector<unsigned char> Bytes() const;  // the elements' bytes in C order (a byte for each bit): for bit-identity
   void Reset();                              // all bytes to kFill, padding included
   bool Untouched() const;                    // all bytes are kFill
   bool PaddingUntouched() const;             // all bytes outside the elements are
+  bool ElementUntouched(int64_t element) const;
   // The same elements in other memory.
   OwnedTensor CopiedTo(Storage storage) const;
 
  private:
+  bool bits() const { return view_.dtype == DType::kBit; }
+  int64_t ElementBytes() const { return bits() ? 1 : SizeOf(view_.dtype); }
+  // Of the byte that holds it, when elements are bits.
   unsigned char* Address(int64_t element) const;
+  int BitOf(int64_t element) const { return static_cast<int>(element % view_.shape[view_.rank - 1] % 8); }
 
   Memory memory_;
   MutableTensorView view_;

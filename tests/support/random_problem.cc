@@ -1,6 +1,7 @@
 #include "support/random_problem.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <sstream>
 #include <vector>
@@ -8,34 +9,69 @@
 namespace fovea::test {
 namespace {
 
-std::vector<int64_t> Shape(Axes axes, const ProblemSpec& s) {
+// Tq and Tk, or how many blocks of a block map they are.
+std::vector<int64_t> Shape(Axes axes, const ProblemSpec& s, int64_t Tq, int64_t Tk) {
   switch (axes) {
     case Axes::kAbsent:
       break;
     case Axes::kK:
-      return {s.Tk};
+      return {Tk};
     case Axes::kQK:
-      return {s.Tq, s.Tk};
+      return {Tq, Tk};
     case Axes::kHQK:
-      return {s.Hq, s.Tq, s.Tk};
+      return {s.Hq, Tq, Tk};
     case Axes::kH1K:
-      return {s.Hq, 1, s.Tk};
+      return {s.Hq, 1, Tk};
     case Axes::kB11K:
-      return {s.B, 1, 1, s.Tk};
+      return {s.B, 1, 1, Tk};
     case Axes::kB1Q1:
-      return {s.B, 1, s.Tq, 1};
+      return {s.B, 1, Tq, 1};
     case Axes::kBHQK:
-      return {s.B, s.Hq, s.Tq, s.Tk};
+      return {s.B, s.Hq, Tq, Tk};
     case Axes::k1:
       return {1};
   }
   return {};
 }
 
+int64_t Blocks(int64_t T, int64_t block) { return (T + block - 1) / block; }
+
 const char* Name(Axes axes) {
   static const char* const kNames[] = {"absent",     "[Tk]",       "[Tq,Tk]",      "[Hq,Tq,Tk]", "[Hq,1,Tk]",
                                        "[B,1,1,Tk]", "[B,1,Tq,1]", "[B,Hq,Tq,Tk]", "[1]"};
   return kNames[static_cast<int>(axes)];
+}
+
+const char* Name(ScoreStage stage) {
+  static const char* const kNames[] = {"scaled", "softcapped", "masked", "weights"};
+  return kNames[static_cast<int>(stage)];
+}
+
+// Calls f with each row of a packed tensor that belongs to no sequence.
+void ForEachSpareRow(const OwnedTensor& cu_seqlens, int64_t rows, const std::function<void(int64_t row)>& f) {
+  for (int64_t t = 0; t < rows; ++t) {
+    if (t < cu_seqlens.Get(0) || t >= cu_seqlens.Get(cu_seqlens.size() - 1)) f(t);  // sequences leave no gap between them
+  }
+}
+
+// Where B sequences begin and end: one of T rows, the others empty or shorter, a few rows before and behind them. *rows counts them all.
+OwnedTensor RandomSequences(DType dtype, int64_t B, int64_t T, Random& random, int64_t* rows) {
+  OwnedTensor cu_seqlens(dtype, {B + 1});
+  const int64_t longest = B == 0 ? 0 : random.Below(B);
+  int64_t end = random.Between(0, 3);
+  for (int64_t b = 0; b <= B; ++b) {
+    cu_seqlens.Set(b, static_cast<double>(end));
+    end += b == longest ? T : random.Chance(0.2) ? 0 : random.Between(0, T);
+  }
+  *rows = static_cast<int64_t>(cu_seqlens.Get(B)) + random.Between(0, 3);
+  return cu_seqlens;
+}
+
+void SetRow(OwnedTensor& tensor, int64_t batch, int64_t row, double value) {
+  const TensorView view = tensor.view();
+  for (int64_t h = 0; h < view.shape[1]; ++h) {
+    for (int64_t c = 0; c < view.shape[3]; ++c) tensor.SetAt({batch, h, row, c}, value);
+  }
 }
 
 }  // namespace
@@ -48,14 +84,23 @@ std::string ToString(const ProblemSpec& s) {
   if (s.alibi) text << ", alibi";
   if (s.sinks) text << ", sinks";
   if (s.bias != Axes::kAbsent) text << ", bias " << fovea::Name(s.bias_type) << Name(s.bias) << " removes " << s.bias_removes;
-  if (s.mask != Axes::kAbsent) text << ", mask " << Name(s.mask) << " allows " << s.mask_allows;
+  if (s.mask != Axes::kAbsent) text << ", mask " << fovea::Name(s.mask_type) << Name(s.mask) << " allows " << s.mask_allows;
+  if (s.fixed_mask) text << ", fixed";
+  if (s.block_map != Axes::kAbsent) {
+    text << ", block map " << fovea::Name(s.block_map_type) << Name(s.block_map) << " of " << s.block_queries << "x" << s.block_keys
+         << " allows " << s.block_map_allows;
+  }
+  if (s.parents != DType::kNone) text << ", tree " << fovea::Name(s.parents);
   if (s.causal != Causal::kNone) text << (s.causal == Causal::kTopLeft ? ", causal top-left" : ", causal bottom-right");
   if (s.window.left != -1 || s.window.right != -1) text << ", window " << s.window.left << "," << s.window.right;
   if (s.query_offset) text << ", offset " << *s.query_offset;
   if (s.query_offsets != DType::kNone) text << ", offsets " << fovea::Name(s.query_offsets);
   if (s.q_lengths != DType::kNone) text << ", q_lengths " << fovea::Name(s.q_lengths);
   if (s.kv_lengths != DType::kNone) text << ", kv_lengths " << fovea::Name(s.kv_lengths);
+  if (s.cu_seqlens_q != DType::kNone) text << ", cu_seqlens_q " << fovea::Name(s.cu_seqlens_q);
+  if (s.cu_seqlens_k != DType::kNone) text << ", cu_seqlens_k " << fovea::Name(s.cu_seqlens_k);
   text << (s.lse ? ", lse" : "") << (s.weights ? ", weights" : "");
+  if (s.scores) text << ", scores " << Name(*s.scores);
   text << ", q " << ToString(s.q) << ", k " << ToString(s.k) << ", v " << ToString(s.v) << ", out " << ToString(s.out) << ", rest "
        << ToString(s.rest);
   return text.str();
@@ -64,9 +109,14 @@ std::string ToString(const ProblemSpec& s) {
 RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   Random random(seed);
   const auto normal = [&] { return random.Normal(); };
-  q = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.dk}, s.q);
-  k = OwnedTensor(DType::kF32, {s.B, s.Hkv, s.Tk, s.dk}, s.k);
-  v = OwnedTensor(DType::kF32, {s.B, s.Hkv, s.Tk, s.dv}, s.v);
+  int64_t q_rows = s.Tq, k_rows = s.Tk;
+  const bool packed_q = s.cu_seqlens_q != DType::kNone, packed_k = s.cu_seqlens_k != DType::kNone;
+  if (packed_q) cu_seqlens_q = RandomSequences(s.cu_seqlens_q, s.B, s.Tq, random, &q_rows);
+  if (packed_k) cu_seqlens_k = RandomSequences(s.cu_seqlens_k, s.B, s.Tk, random, &k_rows);
+  const int64_t q_batch = packed_q ? 1 : s.B, k_batch = packed_k ? 1 : s.B;
+  q = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows, s.dk}, s.q);
+  k = OwnedTensor(DType::kF32, {k_batch, s.Hkv, k_rows, s.dk}, s.k);
+  v = OwnedTensor(DType::kF32, {k_batch, s.Hkv, k_rows, s.dv}, s.v);
   q.Fill(normal);
   k.Fill(normal);
   v.Fill(normal);
@@ -79,39 +129,60 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
     sinks.Fill([&] { return 2 * random.Normal(); });
   }
   if (s.bias != Axes::kAbsent) {
-    bias = OwnedTensor(s.bias_type, Shape(s.bias, s), s.rest);
+    bias = OwnedTensor(s.bias_type, Shape(s.bias, s, s.Tq, s.Tk), s.rest);
     bias.Fill([&] { return random.Chance(s.bias_removes) ? -std::numeric_limits<double>::infinity() : random.Normal(); });
   }
   if (s.mask != Axes::kAbsent) {
-    mask = OwnedTensor(DType::kBool, Shape(s.mask, s), s.rest);
+    mask = OwnedTensor(s.mask_type, Shape(s.mask, s, s.Tq, s.Tk), s.rest);
     mask.Fill([&] { return random.Chance(s.mask_allows) ? 1.0 : 0.0; });
   }
   if (s.q_lengths != DType::kNone) {
     q_lengths = OwnedTensor(s.q_lengths, {s.B});
-    q_lengths.Fill([&] { return static_cast<double>(random.Between(0, s.Tq)); });
+    for (int64_t b = 0; b < s.B; ++b) q_lengths.Set(b, static_cast<double>(random.Between(0, QueriesOf(b).count)));
   }
   if (s.kv_lengths != DType::kNone) {
     kv_lengths = OwnedTensor(s.kv_lengths, {s.B});
-    kv_lengths.Fill([&] { return static_cast<double>(random.Between(0, s.Tk)); });
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    // Only where batch is stored: with a batch axis of stride 0 the longest sequence decides.
-    for (int64_t b = 0; b < s.B; ++b) {
-      for (int64_t h = 0; h < s.Hkv; ++h) {
-        for (int64_t j = KvLength(b); j < s.Tk; ++j) {
-          for (int64_t c = 0; c < s.dk && s.k.broadcast == 0; ++c) k.SetAt({b, h, j, c}, nan);
-          for (int64_t c = 0; c < s.dv && s.v.broadcast == 0; ++c) v.SetAt({b, h, j, c}, nan);
-        }
-      }
-    }
+    for (int64_t b = 0; b < s.B; ++b) kv_lengths.Set(b, static_cast<double>(random.Between(0, KeysOf(b).count)));
   }
   if (s.query_offsets != DType::kNone) {
     query_offsets = OwnedTensor(s.query_offsets, {s.B});
     query_offsets.Fill([&] { return static_cast<double>(random.Between(-s.Tq, s.Tk)); });
   }
-  out = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.dv}, s.out);
-  if (s.lse) lse = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq}, s.rest);
+  if (s.block_map != Axes::kAbsent) {
+    block_map = OwnedTensor(s.block_map_type, Shape(s.block_map, s, Blocks(s.Tq, s.block_queries), Blocks(s.Tk, s.block_keys)), s.rest);
+    block_map.Fill([&] { return random.Chance(s.block_map_allows) ? 1.0 : 0.0; });
+  }
+  if (s.parents != DType::kNone) {
+    parents = OwnedTensor(s.parents, {s.B, s.Tq});
+    for (int64_t n = 0; n < parents.size(); ++n) {
+      const int64_t i = n % s.Tq;
+      parents.Set(n, static_cast<double>(random.Chance(0.5) ? i - 1 : random.Between(-1, i - 1)));
+    }
+  }
+  SpoilWhatIsNotThere();
+  out = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows, s.dv}, s.out);
+  if (s.lse) lse = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows}, s.rest);
   if (s.weights) weights = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.Tk}, s.rest);
+  if (s.scores) scores = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.Tk}, s.rest);
   Refresh();
+}
+
+void RandomProblem::SpoilWhatIsNotThere() {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  if (cu_seqlens_q.present()) {
+    ForEachSpareRow(cu_seqlens_q, q.view().shape[2], [&](int64_t t) { SetRow(q, 0, t, nan); });
+  }
+  for (OwnedTensor* tensor : {&k, &v}) {
+    // Only where every axis is stored: with a batch axis of stride 0 the longest sequence decides.
+    if ((tensor == &k ? spec.k : spec.v).broadcast != 0) continue;
+    if (cu_seqlens_k.present()) {
+      ForEachSpareRow(cu_seqlens_k, k.view().shape[2], [&](int64_t t) { SetRow(*tensor, 0, t, nan); });
+    }
+    for (int64_t b = 0; b < spec.B; ++b) {
+      const Rows keys = KeysOf(b);
+      for (int64_t j = KvLength(b); j < keys.count; ++j) SetRow(*tensor, keys.batch, keys.first + j, nan);
+    }
+  }
 }
 
 void RandomProblem::Refresh() {
@@ -122,6 +193,10 @@ void RandomProblem::Refresh() {
   problem.out = out.mutable_view();
   problem.lse = lse.mutable_view();
   problem.weights = weights.mutable_view();
+  problem.scores = scores.mutable_view();
+  if (spec.scores) problem.score_stage = *spec.scores;
+  problem.cu_seqlens_q = cu_seqlens_q.view();
+  problem.cu_seqlens_k = cu_seqlens_k.view();
   Score& score = problem.score;
   score.scale = spec.scale;
   score.softcap = spec.softcap;
@@ -131,6 +206,8 @@ void RandomProblem::Refresh() {
   score.alibi_slopes = alibi_slopes.view();
   score.bias = bias.view();
   score.mask = mask.view();
+  if (block_map.present()) score.block_map = {block_map.view(), spec.block_queries, spec.block_keys};
+  score.parents = parents.view();
   score.query_offsets = query_offsets.view();
   score.q_lengths = q_lengths.view();
   score.kv_lengths = kv_lengths.view();
@@ -141,12 +218,27 @@ void RandomProblem::ResetOutputs() {
   out.Reset();
   lse.Reset();
   weights.Reset();
+  scores.Reset();
 }
 
-bool RandomProblem::OutputsUntouched() const { return out.Untouched() && lse.Untouched() && weights.Untouched(); }
+bool RandomProblem::OutputsUntouched() const { return out.Untouched() && lse.Untouched() && weights.Untouched() && scores.Untouched(); }
 
 bool RandomProblem::OutputPaddingUntouched() const {
-  return out.PaddingUntouched() && lse.PaddingUntouched() && weights.PaddingUntouched();
+  bool untouched = out.PaddingUntouched() && lse.PaddingUntouched() && weights.PaddingUntouched() && scores.PaddingUntouched();
+  if (!cu_seqlens_q.present()) return untouched;
+  ForEachSpareRow(cu_seqlens_q, out.view().shape[2], [&](int64_t t) {
+    for (int64_t h = 0; h < spec.Hq; ++h) {
+      for (int64_t c = 0; c < spec.dv; ++c) untouched = untouched && out.ElementUntouched(out.Number({0, h, t, c}));
+      if (lse.present()) untouched = untouched && lse.ElementUntouched(lse.Number({0, h, t}));
+    }
+  });
+  return untouched;
+}
+
+RandomProblem::Rows RandomProblem::RowsOf(const OwnedTensor& cu_seqlens, int64_t b, int64_t T) {
+  if (!cu_seqlens.present()) return {b, 0, T};
+  const int64_t first = static_cast<int64_t>(cu_seqlens.Get(b));
+  return {0, first, static_cast<int64_t>(cu_seqlens.Get(b + 1)) - first};
 }
 
 int64_t RandomProblem::Offset(int64_t b) const {
@@ -166,6 +258,12 @@ bool RandomProblem::InBand(int64_t b, int64_t i, int64_t j) const {
 
 bool RandomProblem::Visible(int64_t b, int64_t h, int64_t i, int64_t j) const {
   if (!InBand(b, i, j)) return false;
+  if (block_map.present() && Broadcast(block_map, b, h, i / spec.block_queries, j / spec.block_keys) == 0) return false;
+  if (parents.present() && j >= Offset(b)) {
+    int64_t node = i;
+    while (node > j - Offset(b)) node = static_cast<int64_t>(parents.At({b, node}));
+    if (node != j - Offset(b)) return false;
+  }
   if (mask.present() && Broadcast(mask, b, h, i, j) == 0) return false;
   return !(bias.present() && Broadcast(bias, b, h, i, j) == -std::numeric_limits<double>::infinity());
 }

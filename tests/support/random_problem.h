@@ -12,7 +12,7 @@
 
 namespace fovea::test {
 
-// Which axes of [B, Hq, Tq, Tk] a bias or mask has.
+// Which axes of [B, Hq, Tq, Tk] a bias or mask has, or of [B, Hq, ⌈Tq/queries⌉, ⌈Tk/keys⌉] a block map.
 enum class Axes {
   kAbsent,
   kK,     // [Tk]
@@ -27,6 +27,7 @@ enum class Axes {
 constexpr Axes kAllAxes[] = {Axes::kAbsent, Axes::kK, Axes::kQK, Axes::kHQK, Axes::kH1K, Axes::kB11K, Axes::kB1Q1, Axes::kBHQK, Axes::k1};
 
 struct ProblemSpec {
+  // With cu_seqlens the longest sequence has Tq queries or Tk keys.
   int64_t B = 1, Hq = 1, Hkv = 1, Tq = 1, Tk = 1, dk = 1, dv = 1;
 
   std::optional<float> scale;
@@ -37,7 +38,12 @@ struct ProblemSpec {
   DType bias_type = DType::kF32;
   double bias_removes = 0;  // share of bias elements that are −inf
   Axes mask = Axes::kAbsent;
-  double mask_allows = 0.7;  // share of mask elements that are true
+  DType mask_type = DType::kBool;  // or kBit
+  double mask_allows = 0.7;        // share of mask elements that are true
+  Axes block_map = Axes::kAbsent;
+  DType block_map_type = DType::kBool;  // or kBit
+  int64_t block_queries = 1, block_keys = 1;
+  double block_map_allows = 0.7;
 
   Causal causal = Causal::kNone;
   Window window;
@@ -46,18 +52,25 @@ struct ProblemSpec {
   DType query_offsets = DType::kNone;
   DType q_lengths = DType::kNone;
   DType kv_lengths = DType::kNone;
+  DType parents = DType::kNone;
+  DType cu_seqlens_q = DType::kNone;
+  DType cu_seqlens_k = DType::kNone;
 
   bool lse = true;
   bool weights = false;
-  Storage q, k, v, out, rest;  // rest: lse, weights, bias and mask
+  std::optional<ScoreStage> scores;
+  bool fixed_mask = false;     // for PlanOptions: ExpectMatchesReference asks for it
+  Storage q, k, v, out, rest;  // rest: lse, weights, scores, bias, mask and block map
 };
 std::string ToString(const ProblemSpec& spec);
 
-// Unit-normal q, k, v; bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets, masks uniform. K and V at and behind kv_lengths, and all
-// padding, hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
+// Unit-normal q, k, v; bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets, masks uniform. Trees are chains that branch and begin anew. Of packed
+// sequences one is the longest, each other one empty or shorter, and up to three rows lie before the first and behind the last one. K and V at and behind
+// kv_lengths, rows outside of every sequence, and all padding hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
 struct RandomProblem {
   ProblemSpec spec;
-  OwnedTensor q, k, v, out, lse, weights, bias, mask, alibi_slopes, query_offsets, q_lengths, kv_lengths, sinks;
+  OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes, query_offsets, q_lengths, kv_lengths, sinks,
+      cu_seqlens_q, cu_seqlens_k;
   Problem problem;
 
   RandomProblem(const ProblemSpec& spec, uint64_t seed);
@@ -65,16 +78,26 @@ struct RandomProblem {
   void Refresh();
   void ResetOutputs();
   bool OutputsUntouched() const;
-  bool OutputPaddingUntouched() const;
-  int64_t KvLength(int64_t b) const { return kv_lengths.present() ? static_cast<int64_t>(kv_lengths.Get(b)) : spec.Tk; }
-  int64_t QLength(int64_t b) const { return q_lengths.present() ? static_cast<int64_t>(q_lengths.Get(b)) : spec.Tq; }
+  bool OutputPaddingUntouched() const;  // rows outside of every sequence are padding too
+  // Rows [first, first + count) of axis 2 of q and out, or of k and v, are those of sequence b.
+  struct Rows {
+    int64_t batch, first, count;
+  };
+  Rows QueriesOf(int64_t b) const { return RowsOf(cu_seqlens_q, b, spec.Tq); }
+  Rows KeysOf(int64_t b) const { return RowsOf(cu_seqlens_k, b, spec.Tk); }
+  int64_t KvLength(int64_t b) const { return kv_lengths.present() ? static_cast<int64_t>(kv_lengths.Get(b)) : KeysOf(b).count; }
+  int64_t QLength(int64_t b) const { return q_lengths.present() ? static_cast<int64_t>(q_lengths.Get(b)) : QueriesOf(b).count; }
   int64_t Offset(int64_t b) const;
   // By causal, window and lengths alone: what Cost counts.
   bool InBand(int64_t b, int64_t i, int64_t j) const;
-  // By mask and a bias of −inf as well.
+  // By tree, block map, mask and a bias of −inf as well.
   bool Visible(int64_t b, int64_t h, int64_t i, int64_t j) const;
   // Element [b, h, i, j] of a tensor that broadcasts to [B, Hq, Tq, Tk].
   static double Broadcast(const OwnedTensor& tensor, int64_t b, int64_t h, int64_t i, int64_t j);
+
+ private:
+  void SpoilWhatIsNotThere();
+  static Rows RowsOf(const OwnedTensor& cu_seqlens, int64_t b, int64_t T);
 };
 
 }  // namespace fovea::test
