@@ -111,17 +111,8 @@ constexpr struct {
     {"X14", "1,32/8,16x4096,128"},  {"X15", "64,12,16,32"},        {"X16", "1,8,4096,64+bandmask"}, {"X17", "1,8,1024,64+softcap"},
 };
 
-constexpr const char* kModifierSet[] = {"P2",
-                                        "P2+softcap",
-                                        "P2+alibi",
-                                        "P2+sinks",
-                                        "P2+bias",
-                                        "P2+keybias",
-                                        "P2+mask",
-                                        "P2+padmask",
-                                        "P2+nan",
-                                        "P2+window=256",
-                                        "P2+softcap+alibi+sinks"};
+constexpr const char* kModifierSet[] = {"P2",      "P2+softcap", "P2+alibi", "P2+sinks",      "P2+bias",        "P2+keybias",
+                                        "P2+mask", "P2+padmask", "P2+nan",   "P2+window=256", "P2+alibi+sinks", "P2+softcap+alibi+sinks"};
 
 std::vector<Workload> MakeNamedWorkloads() {
   std::vector<Workload> workloads;

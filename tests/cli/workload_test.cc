@@ -180,7 +180,7 @@ TEST(WorkloadTest, NamesAreWhole) {
   }
   EXPECT_EQ(WorkloadSet("variants").size(), 18u);
   const std::vector<Workload> modifiers = WorkloadSet("modifiers");
-  ASSERT_EQ(modifiers.size(), 11u);
+  ASSERT_EQ(modifiers.size(), 12u);
   for (size_t n = 0; n < modifiers.size(); ++n) {
     EXPECT_TRUE(modifiers[n].HasShapeOf(Parsed("P2"))) << modifiers[n].name;
     EXPECT_EQ(modifiers[n].ModifiesScores(), n > 0) << modifiers[n].name;
