@@ -14,13 +14,21 @@ namespace fovea {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The larger of x and a constant; NaN where x is NaN (Max alone may hide it).
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V ClampBelow(D d, V x, float least) {
+// The larger of x and `least`, the smaller of x and `most`; NaN where x is NaN (Max and Min alone may hide it).
+template <class V>
+HWY_INLINE V ClampBelow(V x, V least) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
-  return hn::Max(hn::Set(d, least), x);  // MAXPS returns its second operand when one is NaN
+  return hn::Max(least, x);  // MAXPS returns its second operand when one is NaN, and so does MINPS
 #else
-  return hn::IfThenElse(hn::Lt(x, hn::Set(d, least)), hn::Set(d, least), x);
+  return hn::IfThenElse(hn::Lt(x, least), least, x);
+#endif
+}
+template <class V>
+HWY_INLINE V ClampAbove(V x, V most) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  return hn::Min(most, x);
+#else
+  return hn::IfThenElse(hn::Gt(x, most), most, x);
 #endif
 }
 
@@ -35,7 +43,7 @@ HWY_INLINE V ExpNonPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V shift = hn::Set(d, 12582912.0f + 127.0f);  // 1.5·2²³ + 127
   const V log2e = hn::Set(d, 1.44269504088896341f);
-  x = ClampBelow(d, x, -88.0f);
+  x = ClampBelow(x, hn::Set(d, -88.0f));
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V n = hn::Sub(shifted, shift);
 #if HWY_NATIVE_FMA
