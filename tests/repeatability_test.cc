@@ -32,9 +32,9 @@ using test::RunSerial;
 using test::Same;
 using test::Storage;
 
-// Prefill over several tiles and blocks, decode over several splits, and twice a little of everything.
+// Prefill over several tiles and blocks, decode over several splits, twice a little of everything, and both of the first in 16 bits.
 std::vector<ProblemSpec> Specs() {
-  std::vector<ProblemSpec> specs(4);
+  std::vector<ProblemSpec> specs(6);
   ProblemSpec& prefill = specs[0];
   prefill.B = 2, prefill.Hq = 4, prefill.Hkv = 2, prefill.Tq = 75, prefill.Tk = 150, prefill.dk = 40, prefill.dv = 36,
   prefill.causal = Causal::kBottomRight;
@@ -51,6 +51,10 @@ std::vector<ProblemSpec> Specs() {
   removes.causal = Causal::kBottomRight;
   removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kBHQK, removes.block_queries = 5,
   removes.block_keys = 30, removes.parents = DType::kI32, removes.scores = ScoreStage::kMasked, removes.kv_lengths = DType::kI32;
+  specs[4] = prefill, specs[5] = decode;
+  for (DType ProblemSpec::* type : {&ProblemSpec::q_type, &ProblemSpec::k_type, &ProblemSpec::v_type, &ProblemSpec::out_type}) {
+    specs[4].*type = DType::kF16, specs[5].*type = DType::kBF16;
+  }
   return specs;
 }
 

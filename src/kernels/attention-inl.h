@@ -43,7 +43,7 @@ HWY_INLINE void BeginTile(const KernelCall& call, const Item& item, const Tile& 
 template <class Engine>
 HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
   const int64_t dv = call.geometry.dv;
-  const Rows rows = TakeRows(call, call.problem->v, item, block, Engine::kAliasing, w.v);
+  const Rows rows = TakeRows<Engine>(call, call.problem->v, item, block, w.v);
   if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
   IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
   return {{w.v, CopiedStride(dv)}, w.poisoned};
@@ -119,7 +119,7 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
       removes = removes || spans[t].partial || spans[t].masked || spans[t].in_tree;
     }
     if (seen == 0) continue;
-    const Rows k = TakeRows(call, call.problem->k, item, block, Engine::kAliasing, w.k);
+    const Rows k = TakeRows<Engine>(call, call.problem->k, item, block, w.k);
     const Values v = with_values ? TakeValues<Engine>(call, item, block, removes, w) : Values{{nullptr, 0}, nullptr};
     ahead.block = PrefetchQueue();
     const int64_t left = keys.end - first - g.block_keys;  // keys behind this block
@@ -160,11 +160,12 @@ HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, int64_t batch, int6
                               int64_t group) {
   RowsOut out;
   out.count = tile.count;
+  out.dtype = view.dtype;
   out.stride = view.stride[3];
-  out.contiguous = view.stride[3] == sizeof(float);
+  out.plain = true;
   ForEachRow(tile, item, group, [&](int r, int64_t h, int64_t i) {
     out.row[r] = RowOf(view, batch, h, index + i);
-    out.contiguous = out.contiguous && reinterpret_cast<uintptr_t>(out.row[r]) % alignof(float) == 0;
+    out.plain = out.plain && IsPlainF32(view.dtype, view.stride[3], 0, out.row[r]);
   });
   return out;
 }
@@ -202,8 +203,9 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
     const int64_t row = tile.first_row - item.first_row;
     RowsOut out;
     out.count = tile.count;
+    out.dtype = DType::kF32;
     out.stride = sizeof(float);
-    out.contiguous = true;
+    out.plain = true;
     for (int r = 0; r < tile.count; ++r) out.row[r] = reinterpret_cast<char*>(item.partial + (row + r) * g.dv);
     Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
     float* m = item.partial + item.rows * g.dv;
@@ -260,7 +262,7 @@ HWY_INLINE void FillMatrix(const KernelCall& call, const Item& item, const Tile*
     const RowsOut out = OutputRows(matrix, item.sequence, 0, tiles[t], item, call.geometry.group);
     for (int r = 0; r < out.count; ++r) {
       for (int64_t j = 0; j < matrix.shape[3]; j += kStageColumns) {
-        StoreRow(values, std::min(matrix.shape[3] - j, kStageColumns), out.row[r] + j * out.stride, out.stride);
+        StoreRow(out.dtype, values, std::min(matrix.shape[3] - j, kStageColumns), out.row[r] + j * out.stride, out.stride);
       }
     }
   }
@@ -340,7 +342,7 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
     }
     const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
     for (int64_t c = 0; c < g.dv; ++c) sum[c] *= inverse;
-    StoreRow(sum, g.dv, RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
+    StoreRow(problem.out.dtype, sum, g.dv, RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
     if (problem.lse.present()) StoreLse(call, sequence, h, i, LogSumExp(m, l));
   }
 }

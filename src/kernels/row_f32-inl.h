@@ -94,6 +94,7 @@ FOVEA_HOT void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_strid
 struct RowEngine {
   using Lanes = LanesAreKeys;
   static constexpr int64_t kAliasing = 0;  // rows are read once, in order
+  static constexpr bool kReadsNarrow = false;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
 
@@ -105,9 +106,9 @@ struct RowEngine {
     int64_t key = span.first;
     for (; key + 4 <= span.end; key += 4) {
       ahead.Step();
-      RowScoresOf<4, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+      RowScoresOf<4, kRows>(k.Row<float>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
     }
-    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.Row<float>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
@@ -130,7 +131,7 @@ struct RowEngine {
   template <int kRows>
   static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g, const float* p, const float* alpha, float* o) {
     const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
-    const float* from = v.data + span.first * v.stride;
+    const float* from = v.Row<float>(span.first);
     const int64_t keys = span.end - span.first;
     p += span.first;
     int64_t c = 0;

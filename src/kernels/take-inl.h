@@ -15,25 +15,30 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Whether rows of the view can be read as arrays of float.
-HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
-  return dtype == DType::kF32 && element_stride == sizeof(float) && row_stride % static_cast<int64_t>(sizeof(float)) == 0 &&
-         reinterpret_cast<uintptr_t>(row) % alignof(float) == 0;
+// Whether rows of the view, which holds floats, can be read as arrays of its type.
+HWY_INLINE bool IsPlain(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
+  const int64_t size = SizeOf(dtype);
+  return element_stride == size && row_stride % size == 0 && reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(size) == 0;
 }
 
-// Rows of K or V of a block. Rows that are a multiple of `aliasing` bytes apart would compete for one set of the L1 cache: copied (0 = never).
-HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item, const Block& block, int64_t aliasing,
-                         float* copy) {
+// As arrays of float.
+HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
+  return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
+}
+
+// Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would compete for one set of the L1 cache: copied.
+template <class Engine>
+HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item, const Block& block, float* copy) {
   const SequenceLengths& sequence = call.lengths[item.sequence];
   const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
   const int64_t row_stride = view.stride[2];
-  const bool aliased = aliasing != 0 && row_stride != 0 && row_stride % aliasing == 0;
-  if (IsPlainF32(view.dtype, view.stride[3], row_stride, first) && !aliased) {
-    return {reinterpret_cast<const float*>(first), row_stride / static_cast<int64_t>(sizeof(float))};
+  const bool aliased = Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
+  if ((Engine::kReadsNarrow || view.dtype == DType::kF32) && IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
+    return {first, row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
   const int64_t stride = CopiedStride(d);
-  for (int64_t j = 0; j < block.n; ++j) LoadRow(view.dtype, first + j * row_stride, view.stride[3], d, copy + j * stride);
+  LoadRows(view.dtype, first, row_stride, view.stride[3], block.n, d, copy, stride);
   return {copy, stride};
 }
 

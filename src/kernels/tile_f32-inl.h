@@ -91,6 +91,7 @@ template <int kVectors>
 struct TileEngine {
   using Lanes = LanesAreQueries<kVectors>;
   static constexpr int64_t kAliasing = 4096;  // L1 of every x86 and Arm core so far: 64 sets of 64 bytes
+  static constexpr bool kReadsNarrow = false;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
     return keys / kTileScalars + (keys + g.block_keys - 1) / g.block_keys * (g.dv / kTileScalars);
@@ -102,7 +103,7 @@ struct TileEngine {
     for (int64_t c = 0; c < g.dk; c += kChain) {
       const float* q = tile.q + c * Lanes::kRows;
       const int64_t depth = std::min(g.dk - c, kChain);
-      const float* from = k.data + span.first * k.stride + c;
+      const float* from = k.Row<float>(span.first) + c;
       float* to = s + span.first * Lanes::kRows;
       int64_t n = span.end - span.first;
       for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
@@ -114,7 +115,7 @@ struct TileEngine {
   }
 
   static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s, Ahead& ahead) {
-    const float* from = v.data + span.first * v.stride;
+    const float* from = v.Row<float>(span.first);
     const float* p = s + span.first * Lanes::kRows;
     const int64_t keys = span.end - span.first;
     float* o = tile.o;
