@@ -8,6 +8,7 @@
 #include "bench/accuracy.h"
 #include "bench/roofline.h"
 #include "bench/workload.h"
+#include "bench/workload_tensors.h"
 #include "fovea/fovea.h"
 #if FOVEA_BENCH_TBB
 #include "fovea/tbb.h"
@@ -63,7 +64,11 @@ void BenchAttention(benchmark::State& state, const Workload& workload, Target ta
 }
 
 const bool kRegistered = [] {
-  for (const Workload& workload : NamedWorkloads()) {
+  std::vector<Workload> workloads = NamedWorkloads();
+  for (const Workload& workload : WorkloadSet("modifiers")) {
+    if (!workload.modifiers.empty()) workloads.push_back(workload);
+  }
+  for (const Workload& workload : workloads) {
     for (const Target target : UsableTargets()) {
       for (const int threads : {1, 2}) {
         if (threads > 1 && !FOVEA_BENCH_TBB) continue;

@@ -15,5 +15,6 @@ target_link_libraries(fovea_roofline PUBLIC Threads::Threads)
 
 add_library(fovea_workloads STATIC
   ${CMAKE_CURRENT_LIST_DIR}/accuracy.cc
-  ${CMAKE_CURRENT_LIST_DIR}/workload.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/workload.cc
+  ${CMAKE_CURRENT_LIST_DIR}/workload_tensors.cc)
 target_link_libraries(fovea_workloads PUBLIC fovea_roofline fovea_reference)

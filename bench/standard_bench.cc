@@ -6,6 +6,7 @@
 
 #include "bench/accuracy.h"
 #include "bench/workload.h"
+#include "bench/workload_tensors.h"
 #include "reference/standard_attention.h"
 
 namespace fovea::bench {
@@ -30,6 +31,7 @@ void BenchStandardAttention(benchmark::State& state, const Workload& workload) {
 
 const bool kRegistered = [] {
   for (const Workload& workload : NamedWorkloads()) {
+    if (workload.ModifiesScores()) continue;  // it knows nothing of that
     benchmark::RegisterBenchmark(("standard_attention/" + workload.name).c_str(), BenchStandardAttention, workload)
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);

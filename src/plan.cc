@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
-#include <new>
+#include <exception>
 
 #include "kernels/registry.h"
 
@@ -386,7 +386,7 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   FOVEA_RETURN_IF_ERROR(Lay(*state, problem));
   plan->state_ = std::move(state);
   return Status();
-} catch (const std::bad_alloc&) {
+} catch (const std::exception&) {  // bad_alloc, or length_error for more sequences than a vector may hold
   return Status(StatusCode::kOutOfMemory, "no memory for the plan");
 }
 

@@ -143,6 +143,9 @@ Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t m
   return Status();
 }
 
+// Of dk and dv: scratch for a tile of such heads is still a number of bytes.
+constexpr int64_t kMostHeadSize = int64_t{1} << 24;
+
 // Far beyond any key, and small enough for i + offset not to overflow.
 constexpr int64_t kMostOffset = int64_t{1} << 62;
 
@@ -286,6 +289,8 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
   FOVEA_RETURN_IF_ERROR(CheckShape(k, 3, s.dk, "q.shape[3]"));
   if (s.dk < 1) return Invalid("q.shape[3] = %" PRId64 ", expected 1 or greater", s.dk);
   if (s.dv < 1) return Invalid("v.shape[3] = %" PRId64 ", expected 1 or greater", s.dv);
+  if (s.dk > kMostHeadSize) return Unsupported("q.shape[3] = %" PRId64 ", expected at most 2^24", s.dk);
+  if (s.dv > kMostHeadSize) return Unsupported("v.shape[3] = %" PRId64 ", expected at most 2^24", s.dv);
   if (s.B > 0 && s.Tq > 0) {
     if (s.Hq < 1) return Invalid("q.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[2] = %" PRId64 " queries)", s.Hq, s.Tq);
     if (s.Hkv < 1) return Invalid("k.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[1] = %" PRId64 ")", s.Hkv, s.Hq);

@@ -39,7 +39,7 @@ TEST(AllocationsTest, AreCounted) {
 }
 
 std::vector<ProblemSpec> Specs() {
-  std::vector<ProblemSpec> specs(3);
+  std::vector<ProblemSpec> specs(5);
   ProblemSpec& all = specs[0];
   all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24, all.causal = Causal::kTopLeft,
   all.window = {50, -1};
@@ -49,6 +49,14 @@ std::vector<ProblemSpec> Specs() {
   ProblemSpec& decode = specs[1];
   decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64, decode.kv_lengths = DType::kI32;
   specs[2].Tk = 0;
+  ProblemSpec& removes = specs[3];
+  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290, removes.dk = 20, removes.dv = 24,
+  removes.causal = Causal::kBottomRight, removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
+  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64, removes.scores = ScoreStage::kSoftcapped;
+  ProblemSpec& packed = specs[4];
+  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20, packed.dv = 24,
+  packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64, packed.mask = Axes::kQK, packed.fixed_mask = true,
+  packed.weights = true, packed.scores = ScoreStage::kMasked;
   return specs;
 }
 
@@ -63,7 +71,9 @@ TEST(AllocationTest, RunDoesNotAllocate) {
     for (const Kernel& kernel : KernelsAndAuto()) {
       RandomProblem p(spec, 1);
       Plan plan;
-      ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
+      PlanOptions options = test::Options(kernel);
+      options.fixed_mask = spec.fixed_mask;
+      ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
       const Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
       Executor& executor = SerialExecutor();
       const int64_t before = test::Allocations();
@@ -155,6 +165,34 @@ TEST(AllocationTest, UpdateDoesNotAllocate) {
       const int64_t after = test::Allocations();
       EXPECT_TRUE(status.ok()) << status.message();
       EXPECT_EQ(after, before) << ToString(kernel) << " Tq " << Tq << " Tk " << Tk;
+    }
+  }
+}
+
+TEST(AllocationTest, UpdateOfPackedSequencesAndFixedMasksDoesNotAllocate) {
+  ProblemSpec s;
+  s.B = 6, s.Hq = 4, s.Hkv = 2, s.Tq = 10, s.Tk = 30, s.dk = 8, s.dv = 8, s.causal = Causal::kBottomRight, s.mask = Axes::kBHQK;
+  for (bool packed : {false, true}) {
+    if (packed) s.cu_seqlens_q = s.cu_seqlens_k = DType::kI32;
+    s.Tq = 10, s.Tk = 30;
+    RandomProblem first(s, 1);
+    std::vector<RandomProblem> steps;
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 900}, {70, 900}, {70, 40}, {1, 1}, {0, 900}, {70, 0}, {70, 900}}) {
+      s.Tq = Tq, s.Tk = Tk;
+      steps.emplace_back(s, test::BaseSeed());
+    }
+    for (const Kernel& kernel : KernelsAndAuto()) {
+      PlanOptions options = test::Options(kernel);
+      options.max_queries = 70, options.max_keys = 900, options.fixed_mask = true;
+      Plan plan;
+      ASSERT_TRUE(Plan::Create(first.problem, options, &plan).ok());
+      for (RandomProblem& p : steps) {
+        const int64_t before = test::Allocations();
+        const Status status = plan.Update(p.problem);
+        const int64_t after = test::Allocations();
+        EXPECT_TRUE(status.ok()) << status.message();
+        EXPECT_EQ(after, before) << ToString(kernel) << " " << ToString(p.spec);
+      }
     }
   }
 }

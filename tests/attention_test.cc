@@ -43,6 +43,15 @@ constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr double kRemoves[] = {0, 0.3};
 constexpr float kSoftcaps[] = {0, 2, 30};
 constexpr float kScales[] = {0, 0.3f, -1, 0};  // the first is the default scale
+constexpr DType kMaskTypes[] = {DType::kBool, DType::kBit};
+// Often absent: few pairs are left of many things that remove them.
+constexpr Axes kBlockMaps[] = {Axes::kAbsent, Axes::kAbsent, Axes::kAbsent, Axes::kQK,   Axes::kHQK,  Axes::kK,
+                               Axes::kAbsent, Axes::kAbsent, Axes::kH1K,    Axes::kB1Q1, Axes::kBHQK, Axes::k1};
+constexpr int64_t kBlockSizes[][2] = {{1, 1}, {2, 3}, {16, 5}, {7, 64}, {64, 64}, {100, 33}};
+constexpr DType kTrees[] = {DType::kNone, DType::kNone, DType::kI32, DType::kI64};
+constexpr DType kPackings[][2] = {
+    {DType::kNone, DType::kNone}, {DType::kI32, DType::kI64}, {DType::kI64, DType::kNone}, {DType::kNone, DType::kI32}};
+constexpr int kScores = 5;  // absent, and each stage
 constexpr int32_t kTileRows[] = {0, 1, 4};
 constexpr int32_t kBlockKeys[] = {0, 1, 16};
 constexpr int64_t kSplitKeys[] = {0, 16, 40};
@@ -88,6 +97,14 @@ std::vector<Case> AllPairs() {
                                    Count(test::kPlacements),
                                    Count(test::kPlacements),
                                    Count(test::kPlacements),
+                                   Count(kMaskTypes),
+                                   2,  // fixed mask
+                                   Count(kBlockMaps),
+                                   Count(kBlockSizes),
+                                   Count(kMaskTypes),  // of the block map
+                                   Count(kTrees),
+                                   Count(kPackings),
+                                   kScores,
                                    Count(kTileRows),
                                    Count(kBlockKeys),
                                    Count(kSplitKeys),
@@ -131,6 +148,17 @@ std::vector<Case> AllPairs() {
     if (scale != 0) s.scale = kScales[scale];
     for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest}) storage->layout = test::kLayouts[next()];
     for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest}) storage->placement = test::kPlacements[next()];
+    s.mask_type = kMaskTypes[next()];
+    s.fixed_mask = next() == 1;
+    s.block_map = kBlockMaps[next()];
+    const auto& block = kBlockSizes[next()];
+    s.block_queries = block[0], s.block_keys = block[1];
+    s.block_map_type = kMaskTypes[next()];
+    s.parents = kTrees[next()];
+    const auto& packing = kPackings[next()];
+    s.cu_seqlens_q = packing[0], s.cu_seqlens_k = packing[1];
+    const int scores = next();
+    if (scores != 0) s.scores = static_cast<ScoreStage>(scores - 1);
     c.options.tile_rows = kTileRows[next()];
     c.options.block_keys = kBlockKeys[next()];
     c.options.split_keys = kSplitKeys[next()];

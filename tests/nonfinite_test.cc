@@ -101,9 +101,9 @@ TEST(EmptyRowTest, RowsBehindQLengthsAreZeroWithLseOfNothingEvenWithASinkAndNaN)
 // ---- removed pairs ----
 
 TEST(RemovedPairTest, BadValuesInRemovedKeysNeverReachTheRow) {
-  // The same keys removed in five ways; K and V hold every bad value there.
+  // The same keys removed in nine ways; K and V hold every bad value there.
   for (double bad : {kNaN, kInf, -kInf, 3e38}) {
-    for (int how = 0; how < 6; ++how) {
+    for (int how = 0; how < 9; ++how) {
       ProblemSpec s = Spec();
       s.Tq = s.Tk = 70;
       if (how == 0) s.mask = Axes::kK;
@@ -112,6 +112,9 @@ TEST(RemovedPairTest, BadValuesInRemovedKeysNeverReachTheRow) {
       if (how == 3) s.window = {-1, 0}, s.query_offset = -30;
       if (how == 4) s.kv_lengths = DType::kI32;
       if (how == 5) s.mask = Axes::kBHQK;
+      if (how == 6) s.mask = Axes::kK, s.mask_type = DType::kBit;
+      if (how == 7) s.block_map = Axes::kK, s.block_queries = 3, s.block_keys = 20;
+      if (how == 8) s.parents = DType::kI32, s.query_offset = -30;  // the last 30 keys are of nodes that do not exist
       RandomProblem p(s, test::BaseSeed());
       if (how == 0) p.mask.Fill([n = 0]() mutable { return n++ < 40 ? 1.0 : 0.0; });
       if (how == 1) p.bias.Fill([n = 0]() mutable { return n++ < 40 ? 0.5 : -kInf; });
@@ -121,6 +124,8 @@ TEST(RemovedPairTest, BadValuesInRemovedKeysNeverReachTheRow) {
         for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
       }
       if (how == 5) p.mask.Fill([n = int64_t{0}]() mutable { return n++ % 70 < 40 ? 1.0 : 0.0; });
+      if (how == 6) p.mask.Fill([n = 0]() mutable { return n++ < 40 ? 1.0 : 0.0; });
+      if (how == 7) p.block_map.Fill([n = 0]() mutable { return n++ < 2 ? 1.0 : 0.0; });
       for (int64_t b = 0; b < s.B; ++b) {
         for (int64_t h = 0; h < s.Hkv; ++h) {
           for (int64_t j = 40; j < s.Tk; ++j) {
@@ -181,6 +186,43 @@ TEST(RemovedPairTest, SomeRowsSeeTheBadKeyAndOthersDoNot) {
           }
         }
         if (in_k) test::ExpectMatchesReference(p);
+      }
+    }
+  }
+}
+
+TEST(RemovedPairTest, RowsThatDoNotSeeABadKeyStayFiniteWhateverRemovesIt) {
+  // Bad keys here and there, some in areas that are removed for whole tiles, some for single rows.
+  for (int how = 0; how < 4; ++how) {
+    for (bool in_k : {false, true}) {
+      ProblemSpec s = Spec();
+      s.Tq = 40, s.Tk = 200, s.weights = false;
+      if (how < 2) s.mask = Axes::kHQK, s.mask_type = how == 0 ? DType::kBool : DType::kBit;
+      if (how == 2) s.block_map = Axes::kHQK, s.block_queries = 3, s.block_keys = 20;
+      if (how == 3) s.parents = DType::kI32, s.query_offset = 160;
+      RandomProblem p(s, test::BaseSeed());
+      for (int64_t n = 0; n < p.mask.size(); ++n) {
+        const int64_t i = n / s.Tk % s.Tq, j = n % s.Tk;
+        p.mask.Set(n, i / 16 == j / 64 && (i + j) % 3 != 0);
+      }
+      const std::vector<int64_t> bad_keys = how == 3 ? std::vector<int64_t>{165, 180, 199} : std::vector<int64_t>{5, 70, 130, 199};
+      for (int64_t j : bad_keys) {
+        for (int64_t h = 0; h < s.Hkv; ++h) (in_k ? p.k : p.v).SetAt({0, h, j, 2}, kNaN);
+      }
+      SCOPED_TRACE("removed by " + std::to_string(how) + (in_k ? " k" : " v"));
+      test::ExpectMatchesReference(p);
+      for (const Kernel& kernel : test::Kernels()) {
+        RunOn(kernel, p);
+        for (int64_t h = 0; h < s.Hq; ++h) {
+          for (int64_t i = 0; i < s.Tq; ++i) {
+            bool sees = false;
+            for (int64_t j : bad_keys) sees = sees || p.Visible(0, h, i, j);
+            for (int64_t c = 0; c < s.dv; ++c) {
+              ASSERT_EQ(std::isnan(p.out.At({0, h, i, c})), sees && (in_k || c == 2))
+                  << ToString(kernel) << " " << h << " " << i << " " << c;
+            }
+          }
+        }
       }
     }
   }

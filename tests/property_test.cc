@@ -111,6 +111,32 @@ TEST(PropertyTest, PermutingQueriesPermutesRowsBitForBitUnlessCausal) {
   }
 }
 
+TEST(PropertyTest, PermutingQueriesUnderExplicitMasksPermutesRowsBitForBitUnlessCausal) {
+  // Large enough that the mask removes whole areas, others before than after.
+  ProblemSpec s = Spec();
+  s.Tq = 50, s.Tk = 200, s.weights = false, s.bias = Axes::kHQK;
+  for (DType type : {DType::kBool, DType::kBit}) {
+    for (bool causal : {false, true}) {
+      s.causal = causal ? Causal::kBottomRight : Causal::kNone, s.mask = Axes::kQK, s.mask_type = type;
+      RandomProblem p(s, test::BaseSeed()), moved(s, test::BaseSeed());
+      for (int64_t i = 0; i < s.Tq; ++i) {
+        for (int64_t j = 0; j < s.Tk; ++j) p.mask.SetAt({i, j}, i / 16 % 2 == j / 64 % 2 && p.mask.At({i, j}) != 0);
+      }
+      const auto order = RandomOrder(s.Tq, test::BaseSeed());
+      moved.q = Permuted(p.q, 2, order);
+      moved.mask = Permuted(p.mask, 0, order);
+      moved.bias = Permuted(p.bias, 1, order);
+      moved.Refresh();
+      for (const Kernel& kernel : test::Kernels()) {
+        RunOn(kernel, p);
+        RunOn(kernel, moved);
+        EXPECT_EQ(Permuted(p.out, 2, order).Bytes() == moved.out.Bytes(), !causal) << ToString(kernel);
+        EXPECT_EQ(Permuted(p.lse, 2, order).Bytes() == moved.lse.Bytes(), !causal) << ToString(kernel);
+      }
+    }
+  }
+}
+
 TEST(PropertyTest, WeightsAreNonNegativeAndSumToOneOrToWhatTheSinkLeaves) {
   for (bool sinks : {false, true}) {
     ProblemSpec s = Spec();
@@ -192,9 +218,18 @@ TEST(PropertyTest, OutIsNoLargerThanTheLargestVisibleValue) {
 }
 
 TEST(PropertyTest, SplittingKeysAndMergingIsTheWhole) {
+  std::vector<std::vector<int64_t>> ways = {{0, 67}, {0, 1, 67}, {0, 30, 67}, {0, 16, 32, 48, 67}, {0, 33, 33, 67}};
+  ways.emplace_back(68);  // each key alone
+  std::iota(ways.back().begin(), ways.back().end(), 0);
+  test::Random random(test::BaseSeed());
+  for (int64_t parts = 2; parts <= 12; ++parts) {
+    std::vector<int64_t> cuts = {0, 67};
+    for (int64_t n = 1; n < parts; ++n) cuts.push_back(random.Between(0, 67));
+    std::sort(cuts.begin(), cuts.end());
+    ways.push_back(cuts);
+  }
   for (const Kernel& kernel : test::Kernels()) {
-    for (const std::vector<int64_t>& cuts :
-         std::vector<std::vector<int64_t>>{{0, 67}, {0, 1, 67}, {0, 30, 67}, {0, 16, 32, 48, 67}, {0, 33, 33, 67}}) {
+    for (const std::vector<int64_t>& cuts : ways) {
       ProblemSpec s = Spec();
       s.weights = false, s.bias = Axes::kHQK, s.bias_removes = 0.5;
       RandomProblem whole(s, test::BaseSeed());

@@ -10,6 +10,7 @@
 #include "fovea/attention.h"
 #include "support/check.h"
 #include "support/executors.h"
+#include "support/outcome.h"
 #include "support/random_problem.h"
 
 #ifdef FOVEA_TEST_TBB
@@ -22,40 +23,18 @@ namespace {
 using test::Axes;
 using test::Kernel;
 using test::Memory;
+using test::Outcome;
 using test::OwnedTensor;
 using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
+using test::RunSerial;
+using test::Same;
 using test::Storage;
 
-// Each kernel, and what each target chooses by itself.
-std::vector<Kernel> KernelsAndAuto() {
-  std::vector<Kernel> kernels = test::Kernels();
-  for (Target target : UsableTargets()) kernels.push_back({target, Engine::kAuto});
-  return kernels;
-}
-
-struct Bits {
-  std::vector<unsigned char> out, lse, weights;
-  bool operator==(const Bits& other) const { return out == other.out && lse == other.lse && weights == other.weights; }
-};
-Bits BitsOf(const RandomProblem& p) {
-  Bits bits{p.out.Bytes(), {}, {}};
-  if (p.lse.present()) bits.lse = p.lse.Bytes();
-  if (p.weights.present()) bits.weights = p.weights.Bytes();
-  return bits;
-}
-
-Bits RunSerial(const Kernel& kernel, RandomProblem& p) {
-  p.ResetOutputs();
-  const Status status = Attention(p.problem, test::Options(kernel), SerialExecutor());
-  EXPECT_TRUE(status.ok()) << ToString(kernel) << ": " << status.message();
-  return BitsOf(p);
-}
-
-// Prefill over several tiles and blocks, decode over several splits, a little of everything, and both of the first in 16 bits.
+// Prefill over several tiles and blocks, decode over several splits, twice a little of everything, and the first two in 16 bits.
 std::vector<ProblemSpec> Specs() {
-  std::vector<ProblemSpec> specs(5);
+  std::vector<ProblemSpec> specs(6);
   ProblemSpec& prefill = specs[0];
   prefill.B = 2, prefill.Hq = 4, prefill.Hkv = 2, prefill.Tq = 75, prefill.Tk = 150, prefill.dk = 40, prefill.dv = 36,
   prefill.causal = Causal::kBottomRight;
@@ -67,9 +46,14 @@ std::vector<ProblemSpec> Specs() {
   all.window = {30, -1}, all.query_offset = 9;
   all.softcap = 4, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kBHQK, all.weights = true,
   all.q_lengths = DType::kI64;
-  specs[3] = prefill, specs[4] = decode;
+  ProblemSpec& removes = specs[3];
+  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 33, removes.Tk = 290, removes.dk = 20, removes.dv = 12,
+  removes.causal = Causal::kBottomRight;
+  removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kBHQK, removes.block_queries = 5,
+  removes.block_keys = 30, removes.parents = DType::kI32, removes.scores = ScoreStage::kMasked, removes.kv_lengths = DType::kI32;
+  specs[4] = prefill, specs[5] = decode;
   for (DType ProblemSpec::* type : {&ProblemSpec::q_type, &ProblemSpec::k_type, &ProblemSpec::v_type, &ProblemSpec::out_type}) {
-    specs[3].*type = DType::kF16, specs[4].*type = DType::kBF16;
+    specs[4].*type = DType::kF16, specs[5].*type = DType::kBF16;
   }
   return specs;
 }
@@ -77,9 +61,9 @@ std::vector<ProblemSpec> Specs() {
 TEST(RepeatabilityTest, EveryRunGivesTheSameBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits first = RunSerial(kernel, p);
-      for (int n = 0; n < 3; ++n) EXPECT_EQ(first, RunSerial(kernel, p)) << ToString(kernel);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome first = RunSerial(kernel, p);
+      for (int n = 0; n < 3; ++n) EXPECT_TRUE(Same(RunSerial(kernel, p), first)) << ToString(kernel);
     }
   }
 }
@@ -87,8 +71,8 @@ TEST(RepeatabilityTest, EveryRunGivesTheSameBits) {
 TEST(RepeatabilityTest, HostThreadsInAnyOrderGiveTheSameBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits serial = RunSerial(kernel, p);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome serial = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
       for (int workers : {1, 2, 3, 7}) {
@@ -96,7 +80,7 @@ TEST(RepeatabilityTest, HostThreadsInAnyOrderGiveTheSameBits) {
         const uint64_t seed = test::BaseSeed() + static_cast<uint64_t>(workers);
         const Status status = test::RunHostDriven(plan, p.problem, workers, seed);
         ASSERT_TRUE(status.ok()) << status.message();
-        EXPECT_EQ(serial, BitsOf(p)) << ToString(kernel) << " workers " << workers << " seed " << seed;
+        EXPECT_TRUE(Same(test::OutcomeOf(p), serial)) << ToString(kernel) << " workers " << workers << " seed " << seed;
       }
     }
   }
@@ -108,12 +92,12 @@ TEST(RepeatabilityTest, TbbGivesTheSameBitsForAnyThreads) {
   for (int threads : {1, 2, 3}) executors.push_back(MakeTbbExecutor(threads));
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits serial = RunSerial(kernel, p);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome serial = RunSerial(kernel, p);
       for (const auto& executor : executors) {
         p.ResetOutputs();
         ASSERT_TRUE(Attention(p.problem, test::Options(kernel), *executor).ok());
-        EXPECT_EQ(serial, BitsOf(p)) << ToString(kernel) << " threads " << executor->Workers();
+        EXPECT_TRUE(Same(test::OutcomeOf(p), serial)) << ToString(kernel) << " threads " << executor->Workers();
       }
     }
   }
@@ -123,18 +107,19 @@ TEST(RepeatabilityTest, TbbGivesTheSameBitsForAnyThreads) {
 TEST(RepeatabilityTest, LayoutsAndPlacesInMemoryDoNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    std::vector<Bits> dense;
-    for (const Kernel& kernel : KernelsAndAuto()) dense.push_back(RunSerial(kernel, p));
+    std::vector<Outcome> dense;
+    for (const Kernel& kernel : test::KernelsAndAuto()) dense.push_back(RunSerial(kernel, p));
     const auto expect_the_same = [&](const std::function<Storage()>& next, const std::string& what) {
       RandomProblem moved = p;
       for (OwnedTensor RandomProblem::* tensor :
-           {&RandomProblem::q, &RandomProblem::k, &RandomProblem::v, &RandomProblem::bias, &RandomProblem::mask, &RandomProblem::out,
-            &RandomProblem::lse, &RandomProblem::weights}) {
+           {&RandomProblem::q, &RandomProblem::k, &RandomProblem::v, &RandomProblem::bias, &RandomProblem::mask, &RandomProblem::block_map,
+            &RandomProblem::parents, &RandomProblem::out, &RandomProblem::lse, &RandomProblem::weights, &RandomProblem::scores}) {
         moved.*tensor = (p.*tensor).CopiedTo(next());
       }
       moved.Refresh();
       size_t n = 0;
-      for (const Kernel& kernel : KernelsAndAuto()) EXPECT_EQ(dense[n++], RunSerial(kernel, moved)) << ToString(kernel) << " " << what;
+      for (const Kernel& kernel : test::KernelsAndAuto())
+        EXPECT_TRUE(Same(RunSerial(kernel, moved), dense[n++])) << ToString(kernel) << " " << what;
     };
     for (test::Layout layout : test::kLayouts) {
       // All of them with this layout, each in a place of its own.
@@ -148,8 +133,8 @@ TEST(RepeatabilityTest, LayoutsAndPlacesInMemoryDoNotChangeBits) {
 TEST(RepeatabilityTest, WhatTheWorkspaceHeldAndWhereItLiesDoesNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits expected = RunSerial(kernel, p);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome expected = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
       const size_t bytes = plan.WorkspaceBytes(1);
@@ -159,7 +144,7 @@ TEST(RepeatabilityTest, WhatTheWorkspaceHeldAndWhereItLiesDoesNotChangeBits) {
           std::memset(memory.data(), fill, bytes + 128);
           p.ResetOutputs();
           ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data() + shift, bytes}).ok());
-          EXPECT_EQ(expected, BitsOf(p)) << ToString(kernel) << " fill " << fill << " shift " << shift;
+          EXPECT_TRUE(Same(test::OutcomeOf(p), expected)) << ToString(kernel) << " fill " << fill << " shift " << shift;
           for (size_t n = 0; n < shift; ++n) ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote before the workspace";
           for (size_t n = shift + bytes; n < bytes + 128; ++n)
             ASSERT_EQ(static_cast<int>(memory.data()[n]), fill) << "wrote behind the workspace";
@@ -179,10 +164,14 @@ Problem PartOf(const RandomProblem& p, int64_t b, int64_t nb, int64_t g, int64_t
     view.data = static_cast<Byte*>(view.data) + first * view.stride[axis];
     view.shape[axis] = count;
   };
-  for (TensorView* view : {&part.q, &part.score.bias, &part.score.mask}) cut(*view, 0, b, nb), cut(*view, 1, g * group, ng * group);
+  for (TensorView* view : {&part.q, &part.score.bias, &part.score.mask, &part.score.block_map.visible}) {
+    cut(*view, 0, b, nb), cut(*view, 1, g * group, ng * group);
+  }
   for (TensorView* view : {&part.k, &part.v}) cut(*view, 0, b, nb), cut(*view, 1, g, ng);
-  for (MutableTensorView* view : {&part.out, &part.lse, &part.weights}) cut(*view, 0, b, nb), cut(*view, 1, g * group, ng * group);
-  for (TensorView* view : {&part.score.query_offsets, &part.score.q_lengths, &part.score.kv_lengths}) cut(*view, 0, b, nb);
+  for (MutableTensorView* view : {&part.out, &part.lse, &part.weights, &part.scores})
+    cut(*view, 0, b, nb), cut(*view, 1, g * group, ng * group);
+  for (TensorView* view : {&part.score.query_offsets, &part.score.q_lengths, &part.score.kv_lengths, &part.score.parents})
+    cut(*view, 0, b, nb);
   for (TensorView* view : {&part.score.alibi_slopes, &part.score.sinks}) cut(*view, 0, g * group, ng * group);
   return part;
 }
@@ -191,8 +180,8 @@ TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
   for (ProblemSpec spec : Specs()) {
     spec.B = 4;
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits whole = RunSerial(kernel, p);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome whole = RunSerial(kernel, p);
       p.ResetOutputs();
       // One by one, then by pairs: into the same outputs.
       for (int64_t count : {1, 2}) {
@@ -201,7 +190,7 @@ TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
           const Status status = Attention(PartOf(p, b, count, 0, spec.Hkv), test::Options(kernel), SerialExecutor());
           ASSERT_TRUE(status.ok()) << status.message();
         }
-        EXPECT_EQ(whole, BitsOf(p)) << ToString(kernel) << " by " << count;
+        EXPECT_TRUE(Same(test::OutcomeOf(p), whole)) << ToString(kernel) << " by " << count;
       }
     }
   }
@@ -210,14 +199,14 @@ TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
 TEST(RepeatabilityTest, AKvHeadAloneIsTheHeadAmongOthers) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits whole = RunSerial(kernel, p);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome whole = RunSerial(kernel, p);
       p.ResetOutputs();
       for (int64_t g = 0; g < spec.Hkv; ++g) {
         const Status status = Attention(PartOf(p, 0, spec.B, g, 1), test::Options(kernel), SerialExecutor());
         ASSERT_TRUE(status.ok()) << status.message();
       }
-      EXPECT_EQ(whole, BitsOf(p)) << ToString(kernel);
+      EXPECT_TRUE(Same(test::OutcomeOf(p), whole)) << ToString(kernel);
     }
   }
 }
@@ -233,14 +222,14 @@ TEST(RepeatabilityTest, SequencesOfVeryDifferentLengthsDoNotDisturbEachOther) {
     p.q_lengths.Set(b, static_cast<double>(q_lengths[b])), p.kv_lengths.Set(b, static_cast<double>(kv_lengths[b]));
   test::Random random(test::BaseSeed());  // where the drawn lengths had left NaN
   for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
-  for (const Kernel& kernel : KernelsAndAuto()) {
-    const Bits whole = RunSerial(kernel, p);
+  for (const Kernel& kernel : test::KernelsAndAuto()) {
+    const Outcome whole = RunSerial(kernel, p);
     p.ResetOutputs();
     for (int64_t b = 0; b < spec.B; ++b) {
       const Status status = Attention(PartOf(p, b, 1, 0, spec.Hkv), test::Options(kernel), SerialExecutor());
       ASSERT_TRUE(status.ok()) << status.message();
     }
-    EXPECT_EQ(whole, BitsOf(p)) << ToString(kernel);
+    EXPECT_TRUE(Same(test::OutcomeOf(p), whole)) << ToString(kernel);
   }
 }
 
@@ -262,7 +251,7 @@ TEST(RepeatabilityTest, TheSizeOfTheCacheAndOfThePaddingDoesNotMatter) {
     trimmed.k.shape[2] = trimmed.v.shape[2] = 1100;
     trimmed.out = out.mutable_view();
     trimmed.lse = lse.mutable_view();
-    for (const Kernel& kernel : KernelsAndAuto()) {
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
       RunSerial(kernel, p);
       ASSERT_TRUE(Attention(trimmed, test::Options(kernel), SerialExecutor()).ok());
       for (int64_t h = 0; h < spec.Hq; ++h) {
@@ -279,15 +268,15 @@ TEST(RepeatabilityTest, TheSizeOfTheCacheAndOfThePaddingDoesNotMatter) {
 TEST(RepeatabilityTest, RoomForUpdatesDoesNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : KernelsAndAuto()) {
-      const Bits expected = RunSerial(kernel, p);
+    for (const Kernel& kernel : test::KernelsAndAuto()) {
+      const Outcome expected = RunSerial(kernel, p);
       PlanOptions options = test::Options(kernel);
       options.max_queries = spec.Tq + 300, options.max_keys = spec.Tk + 5000;
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
       p.ResetOutputs();
       ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 2, test::BaseSeed()).ok());
-      EXPECT_EQ(expected, BitsOf(p)) << ToString(kernel);
+      EXPECT_TRUE(Same(test::OutcomeOf(p), expected)) << ToString(kernel);
     }
   }
 }
@@ -297,13 +286,13 @@ TEST(RepeatabilityTest, TileRowsDoNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     for (const Kernel& kernel : test::Kernels()) {
       RandomProblem p(spec, test::BaseSeed());
-      const Bits expected = RunSerial(kernel, p);
+      const Outcome expected = RunSerial(kernel, p);
       for (int32_t rows : {1, 2, 3, 5, 16, 40}) {
         PlanOptions options = test::Options(kernel);
         options.tile_rows = rows;
         p.ResetOutputs();
         ASSERT_TRUE(Attention(p.problem, options, SerialExecutor()).ok());
-        EXPECT_EQ(expected, BitsOf(p)) << ToString(kernel) << " tile rows " << rows;
+        EXPECT_TRUE(Same(test::OutcomeOf(p), expected)) << ToString(kernel) << " tile rows " << rows;
       }
     }
   }

@@ -25,14 +25,52 @@ constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr DType kUnknown = static_cast<DType>(77);
 
-// B 2, Hq 4, Hkv 2, Tq 5, Tk 9, dk 6, dv 7, and everything that a problem can have.
+// B 2, Hq 4, Hkv 2, Tq 5, Tk 9, dk 6, dv 7, and everything that a problem can have but packed sequences.
 ProblemSpec Everything() {
   ProblemSpec s;
   s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 5, s.Tk = 9, s.dk = 6, s.dv = 7;
   s.scale = 0.5f, s.softcap = 10, s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK, s.mask = Axes::kBHQK;
   s.causal = Causal::kTopLeft, s.window = {4, 4}, s.query_offsets = DType::kI32, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
-  s.weights = true;
+  s.block_map = Axes::kBHQK, s.block_queries = 2, s.block_keys = 4, s.parents = DType::kI32;  // 3 × 3 blocks
+  s.weights = true, s.scores = ScoreStage::kMasked;
   return s;
+}
+
+// Lengths of all that there is, so that nothing of a problem is behind them.
+RandomProblem FullLengths() {
+  RandomProblem p(Everything(), 1);
+  p.q_lengths.Fill([] { return 5; });
+  p.kv_lengths.Fill([] { return 9; });
+  p.query_offsets.Fill([] { return 4; });
+  test::Random random(test::BaseSeed());  // where the drawn lengths had left NaN
+  for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
+  return p;
+}
+
+// Everything again, in sequences of 5 and 2 queries among 9 rows, the first of them spare, or of 3 and 9 keys among 13 rows.
+RandomProblem Packed(bool queries, bool keys) {
+  RandomProblem p = FullLengths();
+  const ProblemSpec& s = p.spec;
+  test::Random random(test::BaseSeed());
+  if (queries) {
+    p.cu_seqlens_q = OwnedTensor(DType::kI32, {3});
+    for (auto [b, row] : {std::pair<int64_t, double>{0, 1}, {1, 6}, {2, 8}}) p.cu_seqlens_q.Set(b, row);
+    p.q = OwnedTensor(DType::kF32, {1, s.Hq, 9, s.dk});
+    p.q.Fill([&] { return random.Normal(); });
+    p.out = OwnedTensor(DType::kF32, {1, s.Hq, 9, s.dv});
+    p.lse = OwnedTensor(DType::kF32, {1, s.Hq, 9});
+    p.q_lengths.Set(0, 4), p.q_lengths.Set(1, 2);
+  }
+  if (keys) {
+    p.cu_seqlens_k = OwnedTensor(DType::kI64, {3});
+    for (auto [b, row] : {std::pair<int64_t, double>{0, 0}, {1, 3}, {2, 12}}) p.cu_seqlens_k.Set(b, row);
+    p.k = OwnedTensor(DType::kF32, {1, s.Hkv, 13, s.dk});
+    p.v = OwnedTensor(DType::kF32, {1, s.Hkv, 13, s.dv});
+    for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
+    p.kv_lengths.Set(0, 3);
+  }
+  p.Refresh();
+  return p;
 }
 
 ProblemSpec Plain() {
@@ -48,6 +86,18 @@ const int64_t kNegativeKvLengths[] = {0, kLeast};
 const int64_t kLongKvLengths[] = {9, 10};
 const int64_t kHugeOffsets[] = {0, (int64_t{1} << 62) + 1};
 const int64_t kHugeKvLengths[] = {int64_t{1} << 32, 1};  // 0 if cut to 32 bits
+const int32_t kOwnParent[] = {-1, 0, 1, 3, -1, -1, -1, -1, -1, -1};
+const int32_t kParentOfTheFirst[] = {-1, 0, 1, 2, 3, 0, -1, -1, -1, -1};
+const int32_t kNegativeParent[] = {-1, 0, -2, 2, 3, -1, -1, -1, -1, -1};
+const int64_t kHugeParent[] = {-1, 0, 1, 2, 3, -1, 0, 1, 2, int64_t{1} << 32};
+const int32_t kNegativeStart[] = {-1, 6, 8};
+const int32_t kFalling[] = {1, 6, 5};
+const int32_t kFallingAtOnce[] = {7, 6, 8};
+const int32_t kBeyondRows[] = {1, 6, 10};
+const int64_t kHugeSequence[] = {0, 3, (int64_t{1} << 32) + 12};  // legal if cut to 32 bits
+const int64_t kBackToTheStart[] = {0, 3, 0};
+const int32_t kLongerThanItsRows[] = {4, 3};
+const int64_t kMoreKeysThanRows[] = {4, 9};
 
 // What Create looks at as well, or only a call with tensors.
 enum class Seen { kAlways, kByRuns };
@@ -141,11 +191,38 @@ std::vector<Rule> Rules() {
       RULE("bias queries", p.score.bias.shape[2] = 2, {"bias.shape[2]", "2", "5"}),
       RULE("bias heads", p.score.bias.shape[1] = 2, {"bias.shape[1]", "2", "4"}),
       RULE("bias batch", p.score.bias.shape[0] = 4, {"bias.shape[0]", "4", "2"}),
+      RULE("block map keys", p.score.block_map.visible.shape[3] = 2, {"block_map", "shape[3]", "2", "3"}),
+      RULE("block map of pairs", p.score.block_map.visible.shape[3] = 9, {"block_map", "shape[3]", "9", "3"}),
+      RULE("block map queries", p.score.block_map.visible.shape[2] = 5, {"block_map", "shape[2]", "5", "3"}),
+      RULE("block map heads", p.score.block_map.visible.shape[1] = 2, {"block_map", "shape[1]", "2", "4"}),
+      RULE("block map batch", p.score.block_map.visible.shape[0] = 3, {"block_map", "shape[0]", "3", "2"}),
+      RULE("block map of nothing", p.score.block_map.visible.shape[2] = 0, {"block_map", "shape[2]", "0", "3"}),
+      RULE("block map negative", p.score.block_map.visible.shape[3] = -3, {"block_map", "shape[3]", "-3"}),
+      RULE("block map of other blocks", p.score.block_map.keys = 5, {"block_map", "shape[3]", "3", "2"}),
+      RULE("block map rank five", p.score.block_map.visible.rank = 5, {"block_map", "rank", "5"}),
+      RULE("block map rank negative", p.score.block_map.visible.rank = -1, {"block_map", "rank", "-1"}),
+      RULE("block_map.queries missing", p.score.block_map.queries = 0, {"block_map.queries", "0"}),
+      RULE("block_map.keys missing", p.score.block_map.keys = 0, {"block_map.keys", "0"}),
+      RULE("block sizes missing", (p.score.block_map.queries = 0, p.score.block_map.keys = 0), {"block_map.queries", "0"}),
+      RULE("block_map.queries negative", p.score.block_map.queries = -2, {"block_map.queries", "-2"}),
+      RULE("block_map.keys negative", p.score.block_map.keys = kLeast, {"block_map.keys", "-9223372036854775808"}),
+      RULE("block sizes without a map", p.score.block_map.visible = TensorView(), {"block_map"}),
+      RULE("parents.rank one", p.score.parents.rank = 1, {"parents.rank", "1", "2"}),
+      RULE("parents.rank three", p.score.parents.rank = 3, {"parents.rank", "3", "2"}),
+      RULE("parents batch", p.score.parents.shape[0] = 1, {"parents.shape[0]", "1", "2"}),
+      RULE("parents queries", p.score.parents.shape[1] = 4, {"parents.shape[1]", "4", "5"}),
+      RULE("parents of keys", p.score.parents.shape[1] = 9, {"parents.shape[1]", "9", "5"}),
+      RULE("parents negative", p.score.parents.shape[1] = -5, {"parents.shape[1]", "-5"}),
+      RULE("scores.rank", p.scores.rank = 3, {"scores.rank", "3", "4"}),
+      RULE("scores batch", p.scores.shape[0] = 1, {"scores.shape[0]", "1", "2"}),
+      RULE("scores heads", p.scores.shape[1] = 2, {"scores.shape[1]", "2", "4"}),
+      RULE("scores queries", p.scores.shape[2] = 6, {"scores.shape[2]", "6", "5"}),
+      RULE("scores keys", p.scores.shape[3] = 8, {"scores.shape[3]", "8", "9"}),
 
       // types
       RULE("q.dtype unknown", p.q.dtype = kUnknown, {"q.dtype"}),
       RULE("k.dtype unknown", p.k.dtype = static_cast<DType>(-1), {"k.dtype"}),
-      RULE("v.dtype unknown", p.v.dtype = static_cast<DType>(7), {"v.dtype"}),
+      RULE("v.dtype unknown", p.v.dtype = static_cast<DType>(8), {"v.dtype"}),
       RULE("out.dtype unknown", p.out.dtype = kUnknown, {"out.dtype"}),
       RULE("lse.dtype unknown", p.lse.dtype = kUnknown, {"lse.dtype"}),
       RULE("weights.dtype unknown", p.weights.dtype = kUnknown, {"weights.dtype"}),
@@ -173,6 +250,35 @@ std::vector<Rule> Rules() {
       RULE("query_offsets.dtype", p.score.query_offsets.dtype = DType::kF32, {"query_offsets.dtype", "f32"}),
       RULE("q_lengths.dtype", p.score.q_lengths.dtype = DType::kBool, {"q_lengths.dtype", "bool"}),
       RULE("kv_lengths.dtype", p.score.kv_lengths.dtype = DType::kF32, {"kv_lengths.dtype", "f32"}),
+      RULE("block map dtype f32", p.score.block_map.visible.dtype = DType::kF32, {"block_map", "dtype", "f32", "bool"}),
+      RULE("block map dtype i32", p.score.block_map.visible.dtype = DType::kI32, {"block_map", "dtype", "i32", "bit"}),
+      RULE("block map dtype unknown", p.score.block_map.visible.dtype = kUnknown, {"block_map", "dtype"}),
+      RULE("block map dtype none", p.score.block_map.visible.dtype = DType::kNone, {"block_map", "dtype", "0"}),
+      RULE("parents.dtype f32", p.score.parents.dtype = DType::kF32, {"parents.dtype", "f32", "i32"}),
+      RULE("parents.dtype bool", p.score.parents.dtype = DType::kBool, {"parents.dtype", "bool", "i64"}),
+      RULE("parents.dtype unknown", p.score.parents.dtype = kUnknown, {"parents.dtype"}),
+      RULE("scores.dtype f16", p.scores.dtype = DType::kF16, {"scores.dtype", "f16", "f32"}),
+      RULE("scores.dtype unknown", p.scores.dtype = kUnknown, {"scores.dtype"}),
+      // bits are for masks alone
+      RULE("q.dtype bit", p.q.dtype = DType::kBit, {"q.dtype", "bit"}),
+      RULE("k.dtype bit", p.k.dtype = DType::kBit, {"k.dtype", "bit"}),
+      RULE("v.dtype bit", p.v.dtype = DType::kBit, {"v.dtype", "bit"}),
+      RULE("out.dtype bit", p.out.dtype = DType::kBit, {"out.dtype", "bit"}),
+      RULE("lse.dtype bit", p.lse.dtype = DType::kBit, {"lse.dtype", "bit", "f32"}),
+      RULE("weights.dtype bit", p.weights.dtype = DType::kBit, {"weights.dtype", "bit", "f32"}),
+      RULE("scores.dtype bit", p.scores.dtype = DType::kBit, {"scores.dtype", "bit", "f32"}),
+      RULE("bias.dtype bit", p.score.bias.dtype = DType::kBit, {"bias.dtype", "bit"}),
+      RULE("alibi_slopes.dtype bit", p.score.alibi_slopes.dtype = DType::kBit, {"alibi_slopes.dtype", "bit", "f32"}),
+      RULE("sinks.dtype bit", p.score.sinks.dtype = DType::kBit, {"sinks.dtype", "bit", "f32"}),
+      RULE("q_lengths.dtype bit", p.score.q_lengths.dtype = DType::kBit, {"q_lengths.dtype", "bit"}),
+      RULE("query_offsets.dtype bit", p.score.query_offsets.dtype = DType::kBit, {"query_offsets.dtype", "bit"}),
+      RULE("parents.dtype bit", p.score.parents.dtype = DType::kBit, {"parents.dtype", "bit"}),
+      // and must be dense
+      RULE("mask of bits apart", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = 2), {"mask.stride[3]", "2", "1"}),
+      RULE("mask of one byte of bits", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = 0), {"mask.stride[3]", "0", "1"}),
+      RULE("mask of bits backwards", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = -1), {"mask.stride[3]", "-1", "1"}),
+      RULE("block map of bits apart", (p.score.block_map.visible.dtype = DType::kBit, p.score.block_map.visible.stride[3] = 3),
+           {"block_map", "stride[3]", "3", "1"}),
 
       // memory
       RULE("q null", p.q.data = nullptr, {"q.data", "null"}, invalid, Seen::kByRuns),
@@ -185,6 +291,9 @@ std::vector<Rule> Rules() {
       RULE("bias null", p.score.bias.data = nullptr, {"bias.data", "null"}, invalid, Seen::kByRuns),
       RULE("alibi_slopes null", p.score.alibi_slopes.data = nullptr, {"alibi_slopes.data", "null"}, invalid, Seen::kByRuns),
       RULE("sinks null", p.score.sinks.data = nullptr, {"sinks.data", "null"}, invalid, Seen::kByRuns),
+      RULE("scores null", p.scores.data = nullptr, {"scores.data", "null"}, invalid, Seen::kByRuns),
+      RULE("block map null", p.score.block_map.visible.data = nullptr, {"block_map", "data", "null"}, invalid, Seen::kByRuns),
+      RULE("parents null", p.score.parents.data = nullptr, {"parents.data", "null"}, invalid, Seen::kByRuns),
       RULE("query_offsets null", p.score.query_offsets.data = nullptr, {"query_offsets.data", "null"}),
       RULE("q_lengths null", p.score.q_lengths.data = nullptr, {"q_lengths.data", "null"}),
       RULE("kv_lengths null", p.score.kv_lengths.data = nullptr, {"kv_lengths.data", "null"}),
@@ -200,6 +309,10 @@ std::vector<Rule> Rules() {
       RULE("bias.stride overflows", p.score.bias.stride[2] = kLeast, {"bias.stride"}),
       RULE("alibi_slopes.stride overflows", p.score.alibi_slopes.stride[0] = kMost, {"alibi_slopes.stride"}),
       RULE("sinks.stride overflows", p.score.sinks.stride[0] = kMost, {"sinks.stride"}),
+      RULE("scores.stride overflows", p.scores.stride[2] = kMost / 3, {"scores.stride"}),
+      RULE("block map stride overflows", p.score.block_map.visible.stride[2] = kMost / 2, {"block_map", "stride"}),
+      RULE("bits overflow", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[2] = kLeast), {"mask.stride"}),
+      RULE("parents.stride overflows", p.score.parents.stride[0] = kMost, {"parents.stride"}),
 
       // values
       RULE("scale NaN", p.score.scale = std::nanf(""), {"scale", "nan"}),
@@ -222,7 +335,96 @@ std::vector<Rule> Rules() {
       RULE("kv_lengths negative", p.score.kv_lengths.data = kNegativeKvLengths, {"kv_lengths[1]", "-9223372036854775808"}),
       RULE("kv_lengths beyond Tk", p.score.kv_lengths.data = kLongKvLengths, {"kv_lengths[1]", "10", "9"}),
       RULE("kv_lengths beyond 32 bits", p.score.kv_lengths.data = kHugeKvLengths, {"kv_lengths[0]", "4294967296", "9"}),
+      RULE("score_stage unknown", p.score_stage = static_cast<ScoreStage>(4), {"score_stage", "4"}),
+      RULE("score_stage negative", p.score_stage = static_cast<ScoreStage>(-1), {"score_stage", "-1"}),
+      RULE("a query as its own parent", p.score.parents.data = kOwnParent, {"parents[0,3] = 3", "-1", "to 2"}, invalid, Seen::kByRuns),
+      RULE("a parent of the first query", p.score.parents.data = kParentOfTheFirst, {"parents[1,0] = 0", "-1"}, invalid, Seen::kByRuns),
+      RULE("a parent below -1", p.score.parents.data = kNegativeParent, {"parents[0,2] = -2", "-1", "to 1"}, invalid, Seen::kByRuns),
+      RULE("a parent beyond 32 bits", (p.score.parents = View(kHugeParent, {2, 5})), {"parents[1,4] = 4294967296", "-1", "to 3"}, invalid,
+           Seen::kByRuns),
   };
+}
+
+// Of sequences packed as in Packed(true, true).
+std::vector<Rule> PackedRules() {
+  return {
+      RULE("cu_seqlens_q.rank", p.cu_seqlens_q.rank = 2, {"cu_seqlens_q.rank", "2", "1"}),
+      RULE("cu_seqlens_k.rank", p.cu_seqlens_k.rank = -1, {"cu_seqlens_k.rank", "-1", "1"}),
+      RULE("cu_seqlens_q.dtype f32", p.cu_seqlens_q.dtype = DType::kF32, {"cu_seqlens_q.dtype", "f32", "i32"}),
+      RULE("cu_seqlens_k.dtype bool", p.cu_seqlens_k.dtype = DType::kBool, {"cu_seqlens_k.dtype", "bool", "i64"}),
+      RULE("cu_seqlens_q.dtype bit", p.cu_seqlens_q.dtype = DType::kBit, {"cu_seqlens_q.dtype", "bit"}),
+      RULE("cu_seqlens_k.dtype unknown", p.cu_seqlens_k.dtype = kUnknown, {"cu_seqlens_k.dtype"}),
+      RULE("cu_seqlens_q null", p.cu_seqlens_q.data = nullptr, {"cu_seqlens_q.data", "null"}),
+      RULE("cu_seqlens_k null", p.cu_seqlens_k.data = nullptr, {"cu_seqlens_k.data", "null"}),
+      RULE("cu_seqlens_q of nothing", p.cu_seqlens_q.shape[0] = 0, {"cu_seqlens_q.shape[0]", "0"}),
+      RULE("cu_seqlens_k of nothing", p.cu_seqlens_k.shape[0] = 0, {"cu_seqlens_k.shape[0]", "0"}),
+      RULE("cu_seqlens_q negative", p.cu_seqlens_q.shape[0] = -3, {"cu_seqlens_q.shape[0]", "-3"}),
+      RULE("fewer sequences of q", p.cu_seqlens_q.shape[0] = 2, {"cu_seqlens", "shape[0]", "2", "3"}),
+      RULE("fewer sequences of k", p.cu_seqlens_k.shape[0] = 2, {"cu_seqlens", "shape[0]", "2", "3"}),
+      RULE("cu_seqlens_q.stride overflows", p.cu_seqlens_q.stride[0] = kMost, {"cu_seqlens_q.stride"}),
+      RULE("cu_seqlens_k.stride overflows", p.cu_seqlens_k.stride[0] = kLeast, {"cu_seqlens_k.stride"}),
+      RULE("a sequence before the first row", p.cu_seqlens_q.data = kNegativeStart, {"cu_seqlens_q[0] = -1", "0"}),
+      RULE("a sequence that ends before it begins", p.cu_seqlens_q.data = kFalling, {"cu_seqlens_q[2] = 5", "6"}),
+      RULE("a first sequence that ends before it begins", p.cu_seqlens_q.data = kFallingAtOnce, {"cu_seqlens_q[1] = 6", "7"}),
+      RULE("queries past the last row", p.cu_seqlens_q.data = kBeyondRows, {"cu_seqlens_q[2] = 10", "9", "q.shape[2]"}),
+      RULE("keys past the last row", p.cu_seqlens_k.data = kHugeSequence, {"cu_seqlens_k[2] = 4294967308", "13", "k.shape[2]"}),
+      RULE("keys that go back", p.cu_seqlens_k.data = kBackToTheStart, {"cu_seqlens_k[2] = 0", "3"}),
+      RULE("q batch", p.q.shape[0] = 2, {"q.shape[0]", "2", "1"}),
+      RULE("no q batch", p.q.shape[0] = 0, {"q.shape[0]", "0", "1"}),
+      RULE("k batch", p.k.shape[0] = 2, {"k.shape[0]", "2", "1"}),
+      RULE("v batch", p.v.shape[0] = 2, {"v.shape[0]", "2", "1"}),
+      RULE("out batch", p.out.shape[0] = 2, {"out.shape[0]", "2", "1"}),
+      RULE("lse batch", p.lse.shape[0] = 2, {"lse.shape[0]", "2", "1"}),
+      RULE("out rows", p.out.shape[2] = 5, {"out.shape[2]", "5", "9"}),
+      RULE("lse rows", p.lse.shape[2] = 8, {"lse.shape[2]", "8", "9"}),
+      RULE("v rows", p.v.shape[2] = 9, {"v.shape[2]", "9", "13", "k.shape[2]"}),
+      RULE("weights batch", p.weights.shape[0] = 1, {"weights.shape[0]", "1", "2"}),
+      RULE("weights rows", p.weights.shape[2] = 9, {"weights.shape[2]", "9", "5"}),
+      RULE("weights keys", p.weights.shape[3] = 13, {"weights.shape[3]", "13", "9"}),
+      RULE("scores batch", p.scores.shape[0] = 1, {"scores.shape[0]", "1", "2"}),
+      RULE("scores rows", p.scores.shape[2] = 9, {"scores.shape[2]", "9", "5"}),
+      RULE("scores keys", p.scores.shape[3] = 13, {"scores.shape[3]", "13", "9"}),
+      RULE("mask batch", p.score.mask.shape[0] = 3, {"mask.shape[0]", "3", "2"}),
+      RULE("mask rows", p.score.mask.shape[2] = 9, {"mask.shape[2]", "9", "5"}),
+      RULE("bias keys", p.score.bias.shape[3] = 13, {"bias.shape[3]", "13", "9"}),
+      RULE("block map rows", p.score.block_map.visible.shape[2] = 5, {"block_map", "shape[2]", "5", "3"}),
+      RULE("parents batch", p.score.parents.shape[0] = 1, {"parents.shape[0]", "1", "2"}),
+      RULE("parents rows", p.score.parents.shape[1] = 9, {"parents.shape[1]", "9", "5"}),
+      RULE("query_offsets count", p.score.query_offsets.shape[0] = 1, {"query_offsets.shape[0]", "1", "2"}),
+      RULE("q_lengths count", p.score.q_lengths.shape[0] = 1, {"q_lengths.shape[0]", "1", "2"}),
+      RULE("q_lengths beyond the rows of a sequence", p.score.q_lengths.data = kLongerThanItsRows, {"q_lengths[1]", "3", "2"}),
+      RULE("kv_lengths beyond the rows of a sequence", p.score.kv_lengths.data = kMoreKeysThanRows, {"kv_lengths[0]", "4", "3"}),
+  };
+}
+
+// Of packed queries and dense keys, and the other way round.
+std::vector<Rule> PackedQueryRules() {
+  return {
+      RULE("fewer batches of k than sequences", p.k.shape[0] = 1, {"k.shape[0]", "1", "2"}),
+      RULE("more batches of k than sequences", p.k.shape[0] = 3, {"k.shape[0]", "3", "2"}),
+      RULE("fewer batches of v than sequences", p.v.shape[0] = 1, {"v.shape[0]", "1", "2"}),
+      RULE("fewer sequences than batches of k", p.cu_seqlens_q.shape[0] = 2, {"shape[0]", "2"}),
+      RULE("out as if dense", p.out.shape[2] = 5, {"out.shape[2]", "5", "9"}),
+  };
+}
+std::vector<Rule> PackedKeyRules() {
+  return {
+      RULE("fewer batches of q than sequences", (p.q.shape[0] = 1, p.out.shape[0] = 1, p.lse.shape[0] = 1), {"shape[0]", "3"}),
+      RULE("fewer sequences than batches of q", p.cu_seqlens_k.shape[0] = 2, {"cu_seqlens_k.shape[0]", "2", "3"}),
+      RULE("k as if dense", (p.k.shape[0] = 2, p.v.shape[0] = 2), {"k.shape[0]", "2", "1"}),
+  };
+}
+
+// A legal problem, and the ways to break it.
+struct Suite {
+  RandomProblem (*make)();
+  std::vector<Rule> rules;
+};
+std::vector<Suite> Suites() {
+  return {{FullLengths, Rules()},
+          {[] { return Packed(true, true); }, PackedRules()},
+          {[] { return Packed(true, false); }, PackedQueryRules()},
+          {[] { return Packed(false, true); }, PackedKeyRules()}};
 }
 
 testing::AssertionResult Says(const Status& status, const std::vector<const char*>& texts) {
@@ -251,8 +453,9 @@ struct Planned {
 };
 
 TEST(ValidateTest, TheUnbrokenProblemIsAccepted) {
-  for (const ProblemSpec& spec : {Everything(), Plain()}) {
-    RandomProblem p(spec, 1);
+  std::vector<RandomProblem> problems = {RandomProblem(Everything(), 1), RandomProblem(Plain(), 1)};
+  for (const Suite& suite : Suites()) problems.push_back(suite.make());
+  for (RandomProblem& p : problems) {
     test::ExpectMatchesReference(p);
     Planned planned(p);
     const Status run = fovea::Run(planned.plan, p.problem, planned.workspace);
@@ -266,77 +469,85 @@ TEST(ValidateTest, TheUnbrokenProblemIsAccepted) {
 }
 
 TEST(ValidateTest, AttentionRefusesEveryBrokenProblem) {
-  for (const Rule& rule : Rules()) {
-    SCOPED_TRACE(rule.name);
-    RandomProblem p(Everything(), 1);
-    rule.break_it(p.problem);
-    for (int how = 0; how < 2; ++how) {
-      const Status status = how == 0 ? Attention(p.problem) : Attention(p.problem, PlanOptions(), SerialExecutor());
-      EXPECT_EQ(status.code(), rule.code) << status.message();
-      EXPECT_TRUE(Says(status, rule.message));
-      EXPECT_TRUE(p.OutputsUntouched());
+  for (const Suite& suite : Suites()) {
+    for (const Rule& rule : suite.rules) {
+      SCOPED_TRACE(rule.name);
+      RandomProblem p = suite.make();
+      rule.break_it(p.problem);
+      for (int how = 0; how < 2; ++how) {
+        const Status status = how == 0 ? Attention(p.problem) : Attention(p.problem, PlanOptions(), SerialExecutor());
+        EXPECT_EQ(status.code(), rule.code) << status.message();
+        EXPECT_TRUE(Says(status, rule.message));
+        EXPECT_TRUE(p.OutputsUntouched());
+      }
     }
   }
 }
 
 TEST(ValidateTest, CreateRefusesEveryBrokenProblemAndKeepsThePlan) {
-  for (const Rule& rule : Rules()) {
-    SCOPED_TRACE(rule.name);
-    RandomProblem p(Everything(), 1);
-    rule.break_it(p.problem);
-    Plan plan;
-    const Status status = Plan::Create(p.problem, PlanOptions(), &plan);
-    if (rule.seen == Seen::kByRuns) {  // a plan is made without these data pointers
-      EXPECT_TRUE(status.ok()) << status.message();
-      continue;
-    }
-    EXPECT_EQ(status.code(), rule.code) << status.message();
-    EXPECT_TRUE(Says(status, rule.message));
-    EXPECT_FALSE(plan.valid());
+  for (const Suite& suite : Suites()) {
+    for (const Rule& rule : suite.rules) {
+      SCOPED_TRACE(rule.name);
+      RandomProblem p = suite.make();
+      rule.break_it(p.problem);
+      Plan plan;
+      const Status status = Plan::Create(p.problem, PlanOptions(), &plan);
+      if (rule.seen == Seen::kByRuns) {  // a plan is made without looking at this data
+        EXPECT_TRUE(status.ok()) << status.message();
+        continue;
+      }
+      EXPECT_EQ(status.code(), rule.code) << status.message();
+      EXPECT_TRUE(Says(status, rule.message));
+      EXPECT_FALSE(plan.valid());
 
-    RandomProblem good(Plain(), 1);
-    Planned planned(good);
-    const size_t bytes = planned.plan.WorkspaceBytes(3);
-    EXPECT_FALSE(Plan::Create(p.problem, PlanOptions(), &planned.plan).ok());
-    EXPECT_EQ(planned.plan.WorkspaceBytes(3), bytes);
-    EXPECT_TRUE(fovea::Run(planned.plan, good.problem, planned.workspace).ok());
+      RandomProblem good(Plain(), 1);
+      Planned planned(good);
+      const size_t bytes = planned.plan.WorkspaceBytes(3);
+      EXPECT_FALSE(Plan::Create(p.problem, PlanOptions(), &planned.plan).ok());
+      EXPECT_EQ(planned.plan.WorkspaceBytes(3), bytes);
+      EXPECT_TRUE(fovea::Run(planned.plan, good.problem, planned.workspace).ok());
+    }
   }
 }
 
 TEST(ValidateTest, UpdateRefusesEveryBrokenProblemAndKeepsThePlan) {
-  RandomProblem good(Everything(), 1);
-  const auto expected = reference::Forward(good.problem);
-  Planned planned(good);
-  for (const Rule& rule : Rules()) {
-    if (rule.seen == Seen::kByRuns) continue;
-    SCOPED_TRACE(rule.name);
-    RandomProblem p(Everything(), 1);
-    rule.break_it(p.problem);
-    const Status status = planned.plan.Update(p.problem);
-    EXPECT_TRUE(status.code() == rule.code || status.code() == StatusCode::kInvalidArgument) << status.message();
-    EXPECT_TRUE(Says(status, {Field(rule.message.front()).c_str()}));
-    good.ResetOutputs();
-    ASSERT_TRUE(fovea::Run(planned.plan, good.problem, planned.workspace).ok());
-    ASSERT_TRUE(test::Matches(good.problem, expected));
+  for (const Suite& suite : Suites()) {
+    RandomProblem good = suite.make();
+    const auto expected = reference::Forward(good.problem);
+    Planned planned(good);
+    for (const Rule& rule : suite.rules) {
+      if (rule.seen == Seen::kByRuns) continue;
+      SCOPED_TRACE(rule.name);
+      RandomProblem p = suite.make();
+      rule.break_it(p.problem);
+      const Status status = planned.plan.Update(p.problem);
+      EXPECT_TRUE(status.code() == rule.code || status.code() == StatusCode::kInvalidArgument) << status.message();
+      EXPECT_TRUE(Says(status, {Field(rule.message.front()).c_str()}));
+      good.ResetOutputs();
+      ASSERT_TRUE(fovea::Run(planned.plan, good.problem, planned.workspace).ok());
+      ASSERT_TRUE(test::Matches(good.problem, expected));
+    }
   }
 }
 
 TEST(ValidateTest, RunAndBindRefuseEveryBrokenProblem) {
-  RandomProblem good(Everything(), 1);
-  Planned planned(good);
-  for (const Rule& rule : Rules()) {
-    SCOPED_TRACE(rule.name);
-    RandomProblem p(Everything(), 1);
-    rule.break_it(p.problem);
-    const Status run = fovea::Run(planned.plan, p.problem, planned.workspace);
-    EXPECT_TRUE(run.code() == rule.code || run.code() == StatusCode::kInvalidArgument) << run.message();
-    EXPECT_TRUE(Says(run, {Field(rule.message.front()).c_str()}));
-    BoundCall call;
-    const Status bind = Bind(planned.plan, p.problem, planned.workspace, 2, &call);
-    EXPECT_EQ(bind.code(), run.code());
-    EXPECT_STREQ(bind.message(), run.message());
-    EXPECT_EQ(call.Phases(), 0) << "an error changed the call";
-    EXPECT_TRUE(p.OutputsUntouched());
+  for (const Suite& suite : Suites()) {
+    RandomProblem good = suite.make();
+    Planned planned(good);
+    for (const Rule& rule : suite.rules) {
+      SCOPED_TRACE(rule.name);
+      RandomProblem p = suite.make();
+      rule.break_it(p.problem);
+      const Status run = fovea::Run(planned.plan, p.problem, planned.workspace);
+      EXPECT_TRUE(run.code() == rule.code || run.code() == StatusCode::kInvalidArgument) << run.message();
+      EXPECT_TRUE(Says(run, {Field(rule.message.front()).c_str()}));
+      BoundCall call;
+      const Status bind = Bind(planned.plan, p.problem, planned.workspace, 2, &call);
+      EXPECT_EQ(bind.code(), run.code());
+      EXPECT_STREQ(bind.message(), run.message());
+      EXPECT_EQ(call.Phases(), 0) << "an error changed the call";
+      EXPECT_TRUE(p.OutputsUntouched());
+    }
   }
 }
 
@@ -364,10 +575,47 @@ TEST(ValidateTest, NullDataOfEmptyTensorsIsLegal) {
   ProblemSpec s = Everything();
   s.Tk = 0;
   RandomProblem p(s, 1);
-  p.problem.weights.data = nullptr;
-  for (TensorView* view : {&p.problem.k, &p.problem.v, &p.problem.score.mask, &p.problem.score.bias}) view->data = nullptr;
+  p.problem.weights.data = p.problem.scores.data = nullptr;
+  for (TensorView* view : {&p.problem.k, &p.problem.v, &p.problem.score.mask, &p.problem.score.bias, &p.problem.score.block_map.visible}) {
+    view->data = nullptr;
+  }
   const Status status = Attention(p.problem);
   EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(ValidateTest, NoHeadsWithoutQueriesAreLegalWithAnythingThatIsEmptyThen) {
+  ProblemSpec s = Everything();
+  s.Tq = 0, s.Tk = 200;
+  for (Axes axes : {Axes::kBHQK, Axes::kK}) {
+    for (bool fixed : {false, true}) {
+      s.mask = axes;
+      RandomProblem p(s, 1);
+      p.problem.score.alibi_slopes.shape[0] = p.problem.score.sinks.shape[0] = 0;
+      for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape, p.problem.scores.shape,
+                             p.problem.score.bias.shape, p.problem.score.block_map.visible.shape}) {
+        shape[1] = 0;
+      }
+      if (axes == Axes::kBHQK) p.problem.score.mask.shape[1] = 0;
+      PlanOptions options;
+      options.fixed_mask = fixed;
+      const Status status = Attention(p.problem, options, SerialExecutor());
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+  }
+}
+
+TEST(ValidateTest, ParentsOfPaddingAreNotLookedAtByTheResult) {
+  // Rows behind q_lengths have no tree: whatever a legal parent there is, nothing changes.
+  ProblemSpec s = Plain();
+  s.q_lengths = DType::kI32, s.parents = DType::kI32, s.causal = Causal::kBottomRight;
+  RandomProblem p(s, 1), other(s, 1);
+  p.q_lengths.Set(0, 3), p.q_lengths.Set(1, 0);
+  other.q_lengths = p.q_lengths;
+  for (auto [b, i] : {std::pair<int64_t, int64_t>{0, 3}, {0, 4}, {1, 1}}) other.parents.SetAt({b, i}, static_cast<double>(i - 1));
+  other.Refresh();
+  ASSERT_TRUE(Attention(p.problem).ok());
+  ASSERT_TRUE(Attention(other.problem).ok());
+  EXPECT_EQ(p.out.Bytes(), other.out.Bytes());
 }
 
 TEST(ValidateTest, LengthsMayHaveAnyStride) {
@@ -541,18 +789,20 @@ std::vector<Other> OtherProblems() {
   return {
       {"batch",
        [](RandomProblem& p) {
-         for (int64_t* shape :
-              {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape})
+         for (int64_t* shape : {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape, p.problem.lse.shape,
+                                p.problem.weights.shape, p.problem.scores.shape})
            shape[0] = 1;
-         for (TensorView* view : {&p.problem.score.query_offsets, &p.problem.score.q_lengths, &p.problem.score.kv_lengths,
-                                  &p.problem.score.bias, &p.problem.score.mask})
+         for (TensorView* view :
+              {&p.problem.score.query_offsets, &p.problem.score.q_lengths, &p.problem.score.kv_lengths, &p.problem.score.bias,
+               &p.problem.score.mask, &p.problem.score.block_map.visible, &p.problem.score.parents})
            view->shape[0] = 1;
        },
        "shape[0]"},
       {"query heads",
        [](RandomProblem& p) {
-         for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
-                                p.problem.score.bias.shape, p.problem.score.mask.shape})
+         for (int64_t* shape :
+              {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape, p.problem.scores.shape,
+               p.problem.score.bias.shape, p.problem.score.mask.shape, p.problem.score.block_map.visible.shape})
            shape[1] = 2;
          p.problem.score.alibi_slopes.shape[0] = p.problem.score.sinks.shape[0] = 2;
        },
@@ -566,6 +816,9 @@ std::vector<Other> OtherProblems() {
       {"no mask", [](RandomProblem& p) { p.problem.score.mask = TensorView(); }, "mask"},
       {"no slopes", [](RandomProblem& p) { p.problem.score.alibi_slopes = TensorView(); }, "alibi_slopes"},
       {"no sinks", [](RandomProblem& p) { p.problem.score.sinks = TensorView(); }, "sinks"},
+      {"no block map", [](RandomProblem& p) { p.problem.score.block_map = BlockMap(); }, "block_map"},
+      {"no parents", [](RandomProblem& p) { p.problem.score.parents = TensorView(); }, "parents"},
+      {"no scores", [](RandomProblem& p) { p.problem.scores = MutableTensorView(); }, "scores"},
       {"q type", [](RandomProblem& p) { p.problem.q.dtype = DType::kBF16; }, "q.dtype"},
       {"k type", [](RandomProblem& p) { p.problem.k.dtype = DType::kF16; }, "k.dtype"},
       {"v type", [](RandomProblem& p) { p.problem.v.dtype = DType::kF16; }, "v.dtype"},
@@ -582,15 +835,19 @@ std::vector<Other> OtherLengths() {
       {"fewer queries",
        [](RandomProblem& p) {
          for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
-                                p.problem.score.bias.shape, p.problem.score.mask.shape})
+                                p.problem.scores.shape, p.problem.score.bias.shape, p.problem.score.mask.shape})
            shape[2] = 4;
+         p.problem.score.parents.shape[1] = 4;
+         p.problem.score.block_map.visible.shape[2] = 2;
          p.q_lengths.Fill([] { return 4; });
        },
        "q.shape[2]"},
       {"fewer keys",
        [](RandomProblem& p) {
          p.problem.k.shape[2] = p.problem.v.shape[2] = 8;
-         for (int64_t* shape : {p.problem.weights.shape, p.problem.score.bias.shape, p.problem.score.mask.shape}) shape[3] = 8;
+         for (int64_t* shape : {p.problem.weights.shape, p.problem.scores.shape, p.problem.score.bias.shape, p.problem.score.mask.shape})
+           shape[3] = 8;
+         p.problem.score.block_map.visible.shape[3] = 2;
          p.kv_lengths.Fill([] { return 8; });
        },
        "k.shape[2]"},
@@ -602,14 +859,6 @@ std::vector<Other> OtherLengths() {
       {"window.left", [](RandomProblem& p) { p.problem.score.window.left = -1; }, "window.left"},
       {"window.right", [](RandomProblem& p) { p.problem.score.window.right = 3; }, "window.right"},
   };
-}
-
-RandomProblem FullLengths() {
-  RandomProblem p(Everything(), 1);
-  p.q_lengths.Fill([] { return 5; });
-  p.kv_lengths.Fill([] { return 9; });
-  p.query_offsets.Fill([] { return 4; });
-  return p;
 }
 
 TEST(ValidateTest, RunAndBindRefuseAProblemThatIsNotThePlannedOne) {
@@ -630,6 +879,101 @@ TEST(ValidateTest, RunAndBindRefuseAProblemThatIsNotThePlannedOne) {
     EXPECT_TRUE(p.OutputsUntouched());
     // By itself it is a legal problem.
     EXPECT_TRUE(Attention(p.problem).ok());
+  }
+}
+
+// What has as many sequences, queries or keys as the batch.
+void DropWhatHasTheShapeOfTheBatch(Problem& problem) {
+  Score& score = problem.score;
+  for (TensorView* view : {&score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.parents, &score.bias, &score.mask}) {
+    *view = TensorView();
+  }
+  score.block_map = BlockMap();
+  problem.weights = problem.scores = MutableTensorView();
+}
+
+TEST(ValidateTest, RunAndBindRefuseOtherSequences) {
+  struct OtherSequences {
+    int32_t q[3];
+    int64_t k[3];
+    const char* field;
+  };
+  for (const OtherSequences& other : {OtherSequences{{1, 6, 8}, {0, 3, 12}, nullptr},
+                                      {{1, 6, 9}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{0, 5, 7}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{2, 7, 9}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{1, 6, 7}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{1, 3, 8}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{1, 4, 8}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{1, 2, 4}, {0, 3, 12}, "cu_seqlens_q"},
+                                      {{1, 6, 8}, {1, 4, 13}, "cu_seqlens_k"},
+                                      {{1, 6, 8}, {1, 3, 12}, "cu_seqlens_k"},
+                                      {{1, 6, 8}, {0, 9, 12}, "cu_seqlens_k"},
+                                      {{1, 6, 8}, {0, 2, 11}, "cu_seqlens_k"},
+                                      {{1, 6, 8}, {0, 3, 9}, "cu_seqlens_k"}}) {
+    RandomProblem p = Packed(true, true);
+    DropWhatHasTheShapeOfTheBatch(p.problem);
+    Planned planned(p);
+    p.problem.cu_seqlens_q = View(other.q, {3});
+    p.problem.cu_seqlens_k = View(other.k, {3});
+    const Status run = fovea::Run(planned.plan, p.problem, planned.workspace);
+    EXPECT_EQ(run.ok(), other.field == nullptr) << run.message();
+    if (other.field == nullptr) continue;
+    EXPECT_EQ(run.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Says(run, {other.field}));
+    BoundCall call;
+    const Status bind = Bind(planned.plan, p.problem, planned.workspace, 2, &call);
+    EXPECT_STREQ(bind.message(), run.message());
+    EXPECT_EQ(call.Phases(), 0);
+    EXPECT_TRUE(p.OutputsUntouched());
+  }
+}
+
+TEST(ValidateTest, ABatchThatIsNoLongerPackedIsAnotherProblem) {
+  for (bool update : {false, true}) {
+    for (int which = 0; which < 3; ++which) {
+      RandomProblem packed = Packed(which != 1, which != 0), dense = FullLengths();
+      Planned planned(packed), planned_dense(dense);
+      const Status there = update ? planned.plan.Update(dense.problem) : fovea::Run(planned.plan, dense.problem, planned.workspace);
+      const Status back =
+          update ? planned_dense.plan.Update(packed.problem) : fovea::Run(planned_dense.plan, packed.problem, planned_dense.workspace);
+      for (const Status& status : {there, back}) {
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+        EXPECT_TRUE(Says(status, {which == 1 ? "cu_seqlens_k" : "cu_seqlens_q"}));
+      }
+      EXPECT_TRUE(packed.OutputsUntouched());
+      EXPECT_TRUE(dense.OutputsUntouched());
+    }
+  }
+}
+
+TEST(ValidateTest, UpdateRefusesAnotherNumberOfSequences) {
+  RandomProblem p = Packed(true, true);
+  DropWhatHasTheShapeOfTheBatch(p.problem);
+  Planned planned(p);
+  Problem fewer = p.problem;
+  fewer.cu_seqlens_q.shape[0] = fewer.cu_seqlens_k.shape[0] = 2;
+  EXPECT_TRUE(Attention(fewer).ok());
+  p.ResetOutputs();
+  for (const Status& status : {planned.plan.Update(fewer), fovea::Run(planned.plan, fewer, planned.workspace)}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+    EXPECT_TRUE(Says(status, {"cu_seqlens"}));
+  }
+  EXPECT_TRUE(p.OutputsUntouched());
+  EXPECT_TRUE(fovea::Run(planned.plan, p.problem, planned.workspace).ok()) << "the plan changed";
+}
+
+TEST(ValidateTest, RoomForAFixedMaskBeyondMemoryIsAnError) {
+  PlanOptions options;
+  options.fixed_mask = true;
+  for (auto [queries, keys] : {std::pair<int64_t, int64_t>{kMost, kMost}, {kMost, 0}, {0, kMost}, {kMost / 2, kMost / 2}}) {
+    options.max_queries = queries, options.max_keys = keys;
+    ProblemSpec s = Plain();
+    s.Tk = 200, s.mask = Axes::kQK;
+    RandomProblem large(s, 1);
+    Plan plan;
+    EXPECT_FALSE(Plan::Create(large.problem, options, &plan).ok());
+    EXPECT_FALSE(plan.valid());
   }
 }
 

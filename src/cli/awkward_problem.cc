@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/workload.h"
+#include "bench/workload_tensors.h"
 
 namespace fovea::cli {
 namespace {

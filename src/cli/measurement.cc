@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "bench/roofline.h"
-#include "cli/execution.h"
 #include "cli/failure.h"
 #include "fovea/fovea.h"
 #include "reference/standard_attention.h"
@@ -27,23 +26,36 @@ double Measurement::Share() const {
   return peak_gflops > 0 ? Gflops() / peak_gflops : 0;
 }
 
-Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options) {
+namespace {
+
+Plan PlanFor(const bench::WorkloadTensors& tensors, const MeasurementOptions& options) {
   PlanOptions plan_options;
   plan_options.target = options.target;
   plan_options.engine = options.engine;
   Plan plan;
   Check(Plan::Create(tensors.At(0), plan_options, &plan));
-  const Threads threads(options.threads);
-  Executor& executor = threads.executor();
-  const OwnedWorkspace workspace(plan, executor);
+  return plan;
+}
 
-  Measurement m;
-  m.workload = workload;
-  m.options = options;
-  m.engine = plan.engine();
-  m.workspace_bytes = plan.WorkspaceBytes(executor.Workers());
-  Check(Run(plan, tensors.At(0), workspace.get(), executor));
-  m.accuracy = bench::CompareSampledRows(tensors.At(0));
+}  // namespace
+
+CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options,
+                         Executor& executor)
+    : plan_(PlanFor(tensors, options)), tensors_(&tensors), executor_(&executor), workspace_(plan_, executor) {
+  measurement_.workload = workload;
+  measurement_.options = options;
+  measurement_.engine = plan_.engine();
+  measurement_.workspace_bytes = plan_.WorkspaceBytes(executor.Workers());
+  Run(0);
+  measurement_.accuracy = bench::CompareSampledRows(tensors.At(0));
+}
+
+void CheckedCall::Run(int64_t index) const { Check(fovea::Run(plan_, tensors_->At(index), workspace_.get(), *executor_)); }
+
+Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options) {
+  const Threads threads(options.threads);
+  const CheckedCall call(workload, tensors, options, threads.executor());
+  Measurement m = call.measurement();
   if (!m.accuracy.ok()) return m;
 
   const auto peak = [&] { return bench::MultiplyAddGflops(options.target, options.threads); };
@@ -56,14 +68,15 @@ Measurement MeasureWorkload(const bench::Workload& workload, const bench::Worklo
   timing.seconds = options.seconds;
   const bench::Rate read_before = read();
   const bench::Rate peak_before = peak();
-  m.timing = bench::Measure(timing, [&](int64_t index) { Check(Run(plan, tensors.At(index), workspace.get(), executor)); });
+  m.timing = bench::Measure(timing, [&](int64_t index) { call.Run(index); });
   m.noisy = m.timing.noisy;
   m.peak_gflops = MeanOf(peak_before, peak(), &m.noisy);
   m.read_gbps = MeanOf(read_before, read(), &m.noisy);
   return m;
 }
 
-Baseline MeasureBaseline(const bench::WorkloadTensors& tensors) {
+std::optional<Baseline> MeasureBaseline(const bench::WorkloadTensors& tensors) {
+  if (!reference::StandardAttentionSupports(tensors.At(0))) return std::nullopt;
   Baseline baseline;
   std::vector<float> scores;
   bench::TimingOptions timing;
@@ -84,7 +97,8 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
                                  {"dk", w.dk},
                                  {"dv", w.dv},
                                  {"causal", w.causal},
-                                 {"type", "f32"},
+                                 {"modifiers", w.modifiers},
+                                 {"type", Name(w.type)},
                                  {"isa", Name(m.options.target)},
                                  {"engine", Name(m.engine)},
                                  {"threads", m.options.threads},

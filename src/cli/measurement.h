@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "bench/accuracy.h"
 #include "bench/timing.h"
 #include "bench/workload.h"
+#include "bench/workload_tensors.h"
+#include "cli/execution.h"
 #include "fovea/attention.h"
 
 namespace fovea::cli {
@@ -38,15 +41,32 @@ struct Measurement {
   double Share() const;
 };
 
-// Throws a Failure if the library refuses the workload.
+// A workload with its plan and workspace, run once and checked: ready to be timed.
+class CheckedCall {
+ public:
+  // Throws a Failure if the library refuses the workload. `tensors` and `executor` must outlive this.
+  CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options,
+              Executor& executor);
+  const Measurement& measurement() const { return measurement_; }  // without times and limits
+  void Run(int64_t index) const;                                   // on that copy of K and V
+
+ private:
+  Plan plan_;
+  const bench::WorkloadTensors* tensors_;
+  Executor* executor_;
+  OwnedWorkspace workspace_;
+  Measurement measurement_;
+};
+
+// Throws a Failure if the library refuses the workload. Untimed where the result is wrong.
 Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options);
 
-// Standard attention, which stores the score matrix, on one thread.
+// Standard attention, which stores the score matrix, on one thread. Nothing where it cannot compute the workload.
 struct Baseline {
   bench::Timing timing;
   double matrix_bytes = 0;
 };
-Baseline MeasureBaseline(const bench::WorkloadTensors& tensors);
+std::optional<Baseline> MeasureBaseline(const bench::WorkloadTensors& tensors);
 
 // All of it under the names of the documented JSON lines.
 nlohmann::ordered_json ToJson(const Measurement& measurement);

@@ -8,7 +8,7 @@
 #define FOVEA_SRC_KERNELS_AHEAD_INL_H_
 #endif
 
-#include "kernels/tile-inl.h"
+#include "kernels/mask-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -22,17 +22,22 @@ class PrefetchQueue {
   void Add(const View& view, int64_t batch, int64_t h, int64_t begin, int64_t end) {
     const int64_t element = SizeOf(view.dtype);
     if (runs_ == kMaxRuns || view.stride[3] != element || end <= begin) return;
-    const int64_t row_bytes = view.shape[3] * element;
-    Run& run = run_[runs_++];
-    run.row = RowOf(view, batch, h, begin);
-    run.stride = view.stride[2];
-    run.rows = end - begin;
-    run.row_bytes = row_bytes;
-    if (run.stride == row_bytes) {  // one long row
-      run.row_bytes *= run.rows;
-      run.rows = 1;
+    AddRun(RowOf(view, batch, h, begin), view.stride[2], end - begin, view.shape[3] * element);
+  }
+
+  // What the item's rows need of a bias or mask for the block.
+  void AddBias(const TensorView& view, const KernelCall& call, const Item& item, const Block& block) {
+    const int64_t element = SizeOf(view.dtype);
+    if (!view.present() || element == 0 || view.stride[view.rank - 1] != element || view.shape[view.rank - 1] == 1) return;
+    const Broadcast from = BroadcastView(view);
+    const int64_t group = call.geometry.group;
+    const int64_t begin = item.first_row / group;
+    const int64_t end = std::min((item.first_row + item.rows - 1) / group + 1, call.lengths[item.sequence].q_length);
+    const int64_t heads = from.stride[1] == 0 ? 1 : group;
+    for (int64_t h = 0; h < heads && runs_ < kMaxRuns && begin < end; ++h) {
+      AddRun(from.Row(item.sequence, item.kv_head * group + h, begin) + block.first * element, from.stride[2],
+             from.stride[2] == 0 ? 1 : end - begin, block.n * element);
     }
-    lines_ += run.rows * ((run.row_bytes + kLine - 1) / kLine);
   }
 
   // Every row of K and V that the block holds.
@@ -59,6 +64,16 @@ class PrefetchQueue {
   }
 
  private:
+  void AddRun(const char* row, int64_t stride, int64_t rows, int64_t row_bytes) {
+    Run& run = run_[runs_++];
+    run = {row, stride, rows, row_bytes};
+    if (stride == row_bytes) {  // one long row
+      run.row_bytes *= rows;
+      run.rows = 1;
+    }
+    lines_ += run.rows * ((run.row_bytes + kLine - 1) / kLine);
+  }
+
   static constexpr int64_t kLine = 64;
   static constexpr int kMaxRuns = 24;
   struct Run {

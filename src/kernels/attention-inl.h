@@ -57,13 +57,15 @@ inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, c
   const Geometry& g = call.geometry;
   const TensorView& v = call.problem->v;
   const SequenceLengths& sequence = call.lengths[item.sequence];
+  const Removals removals(call, item, tile);
   for (int64_t j = span.first; j < span.end; ++j) {
     if ((values.poisoned[j / 64] >> (j % 64) & 1) == 0) continue;
     const int64_t key = block.first + j;
-    LoadRow(v.dtype, RowOf(v, sequence.kv_batch, item.kv_head, sequence.kv_first + key), v.stride[3], g.dv, w.v_row);
+    bool loaded = false;
     ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
-      if (key < tile.visible[r].first || key >= tile.visible[r].end) return;
-      if (IsRemoved(call, item, h, i, key)) return;
+      if (key < tile.visible[r].first || key >= tile.visible[r].end || removals.Has(r, h, i, key)) return;
+      if (!loaded) LoadRow(v.dtype, RowOf(v, sequence.kv_batch, item.kv_head, sequence.kv_first + key), v.stride[3], g.dv, w.v_row);
+      loaded = true;
       const float p = w.s[Lanes::Index(r, j, g.block_keys)];
       for (int64_t c = 0; c < g.dv; ++c) {
         if (w.v_row[c] - w.v_row[c] != 0.0f) tile.o[Lanes::Index(r, c, g.dv)] += p * w.v_row[c];
@@ -121,7 +123,12 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
     const Values v = with_values ? TakeValues<Engine>(call, item, block, removes, w) : Values{{nullptr, 0}, nullptr};
     ahead.block = PrefetchQueue();
     const int64_t left = keys.end - first - g.block_keys;  // keys behind this block
-    if (left > 0) ahead.block.AddBlock(call, item, {first + g.block_keys, std::min<int64_t>(g.block_keys, left)});
+    if (left > 0) {
+      const Block next = {first + g.block_keys, std::min<int64_t>(g.block_keys, left)};
+      ahead.block.AddBlock(call, item, next);
+      ahead.block.AddBias(call.problem->score.bias, call, item, next);
+      ahead.block.AddBias(call.problem->score.mask, call, item, next);
+    }
     ahead.block.SpreadOver(seen * Engine::MicroKernelCalls(block.n, g));
     if (!ends && left <= kBlocksOfItsEnd * g.block_keys) {
       ends = true;

@@ -13,6 +13,8 @@
 #define FOVEA_SRC_KERNELS_LANES_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "kernels/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,6 +43,15 @@ struct LanesAreQueries {
   static HWY_INLINE void FromRows(const float* const* rows, int /*count*/, int64_t columns, int64_t /*tile_columns*/, float* tile) {
     TransposeIn<kVectors>(rows, columns, tile);
   }
+  // tile = f(tile, a) from `column` on, where a[row][0 … columns) are rows in plain memory.
+  template <class F>
+  static HWY_INLINE void WithRows(const float* const* rows, int /*count*/, int64_t column, int64_t columns, int64_t /*tile_columns*/,
+                                  float* HWY_RESTRICT tile, const F& f) {
+    ForEachColumn<kVectors>(rows, columns, [&](int64_t c, int row, VF a) HWY_ATTR {
+      float* p = tile + (column + c) * kRows + row;
+      hn::Store(f(hn::Load(DF(), p), a), DF(), p);
+    });
+  }
   static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t /*tile_columns*/, const float* factor, const RowsOut& out) {
     StoreTransposed<kVectors>(tile, columns, factor, out);
   }
@@ -67,6 +78,18 @@ struct LanesAreKeys {
     for (int r = 0; r < count; ++r) {
       std::memcpy(tile + r * stride, rows[r], static_cast<size_t>(columns) * sizeof(float));
       for (int64_t c = columns; c < RoundUp(columns, kLanes); ++c) tile[r * stride + c] = 0.0f;
+    }
+  }
+  template <class F>
+  static HWY_INLINE void WithRows(const float* const* rows, int count, int64_t column, int64_t columns, int64_t tile_columns,
+                                  float* HWY_RESTRICT tile, const F& f) {
+    const DF df;
+    for (int r = 0; r < count; ++r) {
+      float* p = tile + Index(r, column, tile_columns);
+      for (int64_t c = 0; c < columns; c += kLanes) {
+        const VF a = hn::LoadN(df, rows[r] + c, static_cast<size_t>(std::min<int64_t>(columns - c, kLanes)));
+        hn::Store(f(hn::Load(df, p + c), a), df, p + c);
+      }
     }
   }
   static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t tile_columns, const float* factor, const RowsOut& out) {

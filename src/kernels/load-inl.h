@@ -44,6 +44,16 @@ HWY_INLINE T ReadAs(const char* p) {
   return value;
 }
 
+// memcpy for short runs, of which a call would cost as much as the copy.
+HWY_INLINE void CopyBytes(const char* p, int64_t bytes, void* to) {
+  const hn::Repartition<uint8_t, DF> d8;
+  constexpr int64_t kBytes = 4 * kLanes;
+  uint8_t* HWY_RESTRICT target = static_cast<uint8_t*>(to);
+  int64_t x = 0;
+  for (; x + kBytes <= bytes; x += kBytes) hn::StoreU(hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + x), d8, target + x);
+  if (x < bytes) std::memcpy(target + x, p + x, static_cast<size_t>(bytes - x));
+}
+
 // Whether the target has an instruction that widens f16.
 constexpr bool kWidensF16 = kLanes > 4 || HWY_TARGET_IS_NEON;
 
@@ -258,15 +268,15 @@ HWY_INLINE void TransposeBlocks(VF& a, VF& b, VF& c, VF& d) {
   d = hn::BitCast(df, hn::InterleaveUpper(du, ab_hi, cd_hi));
 }
 
-// to[column][lane] = rows[lane][column] for kVectors·kLanes rows: a register transpose, four columns at a time (a gather costs ten times as much).
-// `to` is aligned and has kVectors·kLanes floats a column.
-template <int kVectors>
-HWY_INLINE void TransposeIn(const float* const* rows, int64_t columns, float* HWY_RESTRICT to) {
+// Calls f(column, row, the elements of that column of kLanes rows from `row` on) for kVectors·kLanes rows: a register transpose, four columns at a time (a
+// gather costs ten times as much).
+template <int kVectors, class F>
+HWY_INLINE void ForEachColumn(const float* const* rows, int64_t columns, const F& f) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   float tail[kRows][4] = {};
   const float* tail_rows[kRows];
-  for (int64_t column = 0; column < columns; column += 4, to += 4 * kRows) {
+  for (int64_t column = 0; column < columns; column += 4) {
     const int64_t n = HWY_MIN(columns - column, int64_t{4});
     if (n < 4) {
       for (int r = 0; r < kRows; ++r) {
@@ -280,12 +290,19 @@ HWY_INLINE void TransposeIn(const float* const* rows, int64_t columns, float* HW
       VF a = LoadBlocks(df, from + 0, at), b = LoadBlocks(df, from + 1, at), c = LoadBlocks(df, from + 2, at),
          d = LoadBlocks(df, from + 3, at);
       TransposeBlocks(a, b, c, d);
-      hn::Store(a, df, to + v * kLanes);
-      if (n > 1) hn::Store(b, df, to + kRows + v * kLanes);
-      if (n > 2) hn::Store(c, df, to + 2 * kRows + v * kLanes);
-      if (n > 3) hn::Store(d, df, to + 3 * kRows + v * kLanes);
+      f(column, v * kLanes, a);
+      if (n > 1) f(column + 1, v * kLanes, b);
+      if (n > 2) f(column + 2, v * kLanes, c);
+      if (n > 3) f(column + 3, v * kLanes, d);
     }
   }
+}
+
+// to[column][lane] = rows[lane][column]; `to` is aligned and has kVectors·kLanes floats a column.
+template <int kVectors>
+HWY_INLINE void TransposeIn(const float* const* rows, int64_t columns, float* HWY_RESTRICT to) {
+  ForEachColumn<kVectors>(rows, columns,
+                          [&](int64_t column, int row, VF v) HWY_ATTR { hn::Store(v, DF(), to + column * (kVectors * kLanes) + row); });
 }
 
 // Rows in the caller's memory that are written: row r starts at row[r], its elements are `stride` bytes apart.

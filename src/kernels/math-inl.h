@@ -24,18 +24,21 @@ HWY_INLINE V ClampBelow(D d, V x, float least) {
 #endif
 }
 
-// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to −87.33, the end of the normal range; 0 from −87.69 on, and for −inf; exp(0) = 1 exactly; NaN
-// stays NaN.
+// Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products with V that are no normal numbers, on which some
+// CPUs spend a hundred cycles each.
+constexpr float kExpFlush = -69.0f;
+
+// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to kExpFlush; 0 below, and for −inf; exp(0) = 1 exactly; NaN stays NaN.
 //
 // x·log₂e = n + f with integer n and |f| ≤ ½; e^x = 2ⁿ·2^f. Adding kShift rounds to the integer n and leaves n + 127, the exponent field of 2ⁿ, in the
-// low bits of the sum, so that one shift makes 2ⁿ. At n = −127, where x is clamped, that field is 0 and with it the result. 2^f is 1 + f·(minimax
+// low bits of the sum, so that one shift makes 2ⁿ. At n = −127, where x is put below kExpFlush, that field is 0 and with it the result. 2^f is 1 + f·(minimax
 // polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpNonPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V shift = hn::Set(d, 12582912.0f + 127.0f);  // 1.5·2²³ + 127
   const V log2e = hn::Set(d, 1.44269504088896341f);
-  x = ClampBelow(d, x, -88.0f);
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, kExpFlush)), hn::Set(d, -88.0f), x);  // keeps NaN
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V n = hn::Sub(shifted, shift);
 #if HWY_NATIVE_FMA

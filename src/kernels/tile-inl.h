@@ -68,7 +68,7 @@ struct Scratch {
   ScratchHeader* header;
   float *q, *o, *m, *l, *alpha, *exponents, *row_values;
   KeyRange* visible;
-  float *s, *bias, *stage, *k, *v, *v_row;
+  float *s, *mask_words, *stage, *k, *v, *v_row;
   uint64_t* poisoned;
   size_t bytes;
 };
@@ -114,7 +114,7 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.row_values = carver.Take<float>(2 * rows);
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
   w.s = carver.Take<float>(Lanes::TileFloats(rows, g.block_keys));
-  w.bias = carver.Take<float>(Lanes::TileFloats(rows, g.block_keys));
+  w.mask_words = carver.Take<float>(std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
   w.k = carver.Take<float>(g.block_keys * CopiedStride(g.dk));
   w.v = carver.Take<float>(g.block_keys * CopiedStride(g.dv));

@@ -5,14 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "bench/workload.h"
+#include "bench/workload_tensors.h"
 
 namespace fovea::bench {
 namespace {
 
 TEST(AccuracyTest, SeesRightAndWrongRows) {
-  const Workload workload = {"four", 1, 2, 2, 4, 4, 8, 8, false};
+  Workload workload;
+  std::string error;
+  ASSERT_TRUE(ParseWorkload("1,2,4,8", &workload, &error)) << error;
   const WorkloadTensors tensors(workload, 1);
   const Problem problem = tensors.At(0);
   // With one key seen by every query, out is that key's value.

@@ -138,6 +138,13 @@ TEST(CliTest, MistakesOnTheCommandLine) {
   ExpectFailure(Fovea("bench --workloads 1,2,3"), "expected P1");
   ExpectFailure(Fovea("bench --workloads 1,3/2,4,8"), "multiple");
   ExpectFailure(Fovea("bench --workloads 16777216,16777216,16777216,16777216"), "2^40");
+  ExpectFailure(Fovea("bench --workloads P2+steam"), "'+steam' is unknown");
+  ExpectFailure(Fovea("bench --workloads P2+mask+padmask"), "'+padmask'");
+  ExpectFailure(Fovea("bench --compare P2,P9"), "workload 'P9'");
+  ExpectFailure(Fovea("bench --compare P2 --base P9"), "--base: workload 'P9'");
+  ExpectFailure(Fovea("bench --compare P2 --workloads P2"), "exclude each other");
+  ExpectFailure(Fovea("bench --compare P2 --baseline"), "exclude each other");
+  ExpectFailure(Fovea("bench --base P2"), "--base needs --compare");
   ExpectFailure(Fovea("bench --types f64"), "--types");
   ExpectFailure(Fovea("bench --isa mmx"), "avx2");
   ExpectFailure(Fovea("bench --threads 0"), "--threads");
@@ -294,6 +301,54 @@ TEST(CliTest, BenchPrintsJsonLinesWithAllFields) {
   }
   EXPECT_EQ(nlohmann::json::parse(lines[0])["flops"].get<double>(), 4.0 * 2 * (64 * 65 / 2) * 32);
   EXPECT_NE(outcome.error.find("[1/"), std::string::npos) << "no progress";
+}
+
+TEST(CliTest, BenchComparesWorkloadsWithTheirBases) {
+  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const Outcome outcome = Fovea("bench --compare '1,2,64,32,causal+softcap;1,2,64,32,causal+nan;1,2,64,16' --seconds 0.001 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const std::vector<std::string> lines = Lines(outcome.out);
+  const std::string shape = "1,2,64,32,causal";
+  const std::vector<std::pair<std::string, std::string>> expected = {{shape, shape},
+                                                                     {shape + "+softcap", shape},
+                                                                     {shape + "+padmask", shape + "+padmask"},
+                                                                     {shape + "+nan", shape + "+padmask"},
+                                                                     {"1,2,64,16", "1,2,64,16"}};
+  ASSERT_EQ(lines.size(), expected.size()) << outcome.out;
+  for (size_t n = 0; n < lines.size(); ++n) {
+    const nlohmann::json line = nlohmann::json::parse(lines[n]);
+    EXPECT_EQ(line["workload"], expected[n].first);
+    EXPECT_EQ(line["base"], expected[n].second);
+    EXPECT_TRUE(line["ok"].get<bool>());
+    EXPECT_TRUE(line.contains("exp_geps") && line.contains("share_of_peak"));
+    const double cost = line["relative_cost"].get<double>();
+    EXPECT_GT(cost, 0);
+    EXPECT_EQ(line["relative_share"].get<double>(), 1 / cost);
+    EXPECT_LE(line["relative_cost_quartiles"][0].get<double>(), cost);
+    EXPECT_GE(line["relative_cost_quartiles"][1].get<double>(), cost);
+    EXPECT_NEAR(line["overhead"].get<double>(), cost - 1, 1e-12) << "the same pairs as the base";
+    EXPECT_TRUE(cost == 1 || expected[n].first != expected[n].second) << "a base in units of itself: " << cost;
+  }
+}
+
+TEST(CliTest, BenchComparesAllWithOneBase) {
+  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const std::string compare = "bench --compare '1,2,64,32+trimask;1,2,32,32' --base 1,2,64,32 --seconds 0.001";
+  const Outcome json = Fovea(compare + " --json");
+  ASSERT_EQ(json.code, 0) << json.error;
+  const std::vector<std::string> lines = Lines(json.out);
+  ASSERT_EQ(lines.size(), 3u) << json.out;
+  for (const std::string& text : lines) EXPECT_EQ(nlohmann::json::parse(text)["base"], "1,2,64,32");
+  const nlohmann::json masked = nlohmann::json::parse(lines[1]), shorter = nlohmann::json::parse(lines[2]);
+  // The mask leaves 65 of 128 pairs, which cost the more each.
+  EXPECT_NEAR(masked["relative_cost"].get<double>() * 65 / 128, 1 + masked["overhead"].get<double>(), 1e-9);
+  EXPECT_TRUE(shorter["overhead"].is_null()) << "not of the base's shape";
+
+  const Outcome table = Fovea(compare);
+  EXPECT_EQ(table.code, 0) << table.error;
+  for (const char* part : {"of base's", "overhead", "1,2,64,32+trimask", "+0.0 ±0.0%"}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << " is missing in " << table.out;
+  }
 }
 
 TEST(CliTest, CheckFindsNothingWrong) {
