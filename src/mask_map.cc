@@ -11,7 +11,7 @@ constexpr int64_t kTaskBytes = int64_t{1} << 16;
 // Keys below which a map would cost more than it saves.
 constexpr int64_t kLeastKeys = 2 * kMapKeys;
 
-int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
+int64_t CeilDiv(int64_t n, int64_t by) { return n / by + (n % by != 0 ? 1 : 0); }
 
 // The mask's axis that is `back` axes before its last one: size 1 and stride 0 where it lacks it.
 struct Axis {
@@ -19,6 +19,7 @@ struct Axis {
   int64_t stride;
 };
 Axis AxisOf(const TensorView& mask, int back) {
+  if (!mask.present()) return {0, 0};
   const int axis = mask.rank - 1 - back;
   return axis < 0 ? Axis{1, 0} : Axis{mask.shape[axis], mask.stride[axis]};
 }
@@ -63,9 +64,11 @@ int64_t MaskMapLayout::groups_per_task() const { return std::max<int64_t>(kTaskB
 
 int64_t MaskMapLayout::tasks() const { return entries() == 0 ? 0 : CeilDiv(batches * heads * query_groups, groups_per_task()); }
 
-MaskMapLayout LayoutOf(const TensorView& mask) {
-  if (!mask.present() || AxisOf(mask, 0).size < kLeastKeys) return {};
-  return {AxisOf(mask, 3).size, AxisOf(mask, 2).size, CeilDiv(AxisOf(mask, 1).size, kMapQueries), CeilDiv(AxisOf(mask, 0).size, kMapKeys)};
+MaskMapLayout LayoutOf(const TensorView& mask) { return LayoutWith(mask, AxisOf(mask, 1).size, AxisOf(mask, 0).size); }
+
+MaskMapLayout LayoutWith(const TensorView& mask, int64_t queries, int64_t keys) {
+  if (!mask.present() || keys < kLeastKeys) return {};
+  return {AxisOf(mask, 3).size, AxisOf(mask, 2).size, CeilDiv(queries, kMapQueries), CeilDiv(keys, kMapKeys)};
 }
 
 void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task, MaskMapEntry* entries) noexcept {

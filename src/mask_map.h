@@ -31,6 +31,8 @@ struct MaskMapLayout {
 bool operator==(const MaskMapLayout& a, const MaskMapLayout& b);
 
 MaskMapLayout LayoutOf(const TensorView& mask);
+// Of the same mask with that many queries and keys.
+MaskMapLayout LayoutWith(const TensorView& mask, int64_t queries, int64_t keys);
 
 struct MaskMap {
   MaskMapLayout layout;

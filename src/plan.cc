@@ -87,6 +87,22 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   return s;
 }
 
+MaskMapLayout MapOf(const Sizes& sizes, const TensorView& mask) {
+  return sizes.Hq == 0 || sizes.B == 0 || sizes.Tq == 0 ? MaskMapLayout() : LayoutOf(mask);
+}
+
+// Memory for the map of a fixed mask that Update may reach.
+Status ReserveFixedMap(Plan::State& plan, const TensorView& mask) {
+  FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", mask)));
+  const MaskMapLayout most = LayoutWith(mask, plan.room.Tq, plan.room.Tk);
+  int64_t entries = most.batches;
+  for (int64_t n : {most.heads, most.query_groups, most.key_groups}) {
+    if (__builtin_mul_overflow(entries, n, &entries)) return Status(StatusCode::kOutOfMemory, "no memory for the map of the fixed mask");
+  }
+  plan.fixed_map.reserve(static_cast<size_t>(entries));
+  return Status();
+}
+
 // Fills lengths and everything that follows from them. Allocates only what the vectors lack.
 Status Lay(Plan::State& plan, const Problem& problem) {
   const int64_t B = plan.sizes.B;
@@ -116,7 +132,7 @@ Status Lay(Plan::State& plan, const Problem& problem) {
   }
   plan.partial_floats = RoundUp(plan.partial_floats, 16);  // worker slices behind them stay aligned to 64 bytes
   plan.phases = 0;
-  plan.map_layout = empty ? MaskMapLayout() : LayoutOf(problem.score.mask);
+  plan.map_layout = MapOf(plan.sizes, problem.score.mask);
   if (plan.options.fixed_mask) {
     plan.fixed_map.resize(static_cast<size_t>(plan.map_layout.entries()));
     for (int64_t task = 0; task < plan.map_layout.tasks(); ++task) {
@@ -318,7 +334,7 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
   FOVEA_RETURN_IF_ERROR(CheckBound(plan, s, problem));
   const Sizes& p = plan.sizes;
   const Score& score = problem.score;
-  const MaskMapLayout map = LayoutOf(score.mask);
+  const MaskMapLayout map = MapOf(s, score.mask);
   const PlannedFact facts[] = {{problem.cu_seqlens_q.present() ? "the longest of cu_seqlens_q" : "q.shape[2]", s.Tq, p.Tq},
                                {problem.cu_seqlens_k.present() ? "the longest of cu_seqlens_k" : "k.shape[2]", s.Tk, p.Tk},
                                {"sequences that the mask tells apart", map.batches, plan.map_layout.batches},
@@ -338,9 +354,10 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
       int64_t given, planned;
     } lengths[] = {{"cu_seqlens_q", given.q_first, planned.q_first},
                    {"cu_seqlens_k", given.kv_first, planned.kv_first},
-                   {"rows of sequence", given.queries, planned.queries},
+                   {"the rows of cu_seqlens_q", given.queries, planned.queries},
                    {"q_lengths", given.q_length, planned.q_length},
-                   {"kv_lengths", given.kv_length, planned.kv_length},
+                   {score.kv_lengths.present() || !problem.cu_seqlens_k.present() ? "kv_lengths" : "the rows of cu_seqlens_k",
+                    given.kv_length, planned.kv_length},
                    {score.query_offsets.present() ? "query_offsets" : "query_offset", given.offset, planned.offset}};
     for (const auto& length : lengths) {
       if (length.given != length.planned) {
@@ -377,12 +394,7 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   state->causal = problem.score.causal;
   state->window = problem.score.window;
   state->sequences.reserve(static_cast<size_t>(sizes.B));
-  if (options.fixed_mask) {
-    FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", problem.score.mask)));
-    const int64_t most_groups = CeilDiv(state->room.Tq, kMapQueries) * CeilDiv(state->room.Tk, kMapKeys);
-    const MaskMapLayout layout = LayoutOf(problem.score.mask);
-    state->fixed_map.reserve(static_cast<size_t>(layout.batches * layout.heads * most_groups));
-  }
+  if (options.fixed_mask) FOVEA_RETURN_IF_ERROR(ReserveFixedMap(*state, problem.score.mask));
   FOVEA_RETURN_IF_ERROR(Lay(*state, problem));
   plan->state_ = std::move(state);
   return Status();
@@ -405,6 +417,13 @@ Status Plan::Update(const Problem& problem) noexcept {
     FOVEA_RETURN_IF_ERROR(ReadLengths(problem, sizes, b, &lengths));
   }
   FOVEA_RETURN_IF_ERROR(CheckBound(state, sizes, problem));
+  if (state.options.fixed_mask) {
+    FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", problem.score.mask)));
+    if (static_cast<size_t>(MapOf(sizes, problem.score.mask).entries()) > state.fixed_map.capacity()) {
+      return Invalid("mask.rank = %d has axes that broadcast no more, expected those of the plan (its fixed mask)",
+                     problem.score.mask.rank);
+    }
+  }
   state.sizes.Tq = sizes.Tq;
   state.sizes.Tk = sizes.Tk;
   state.causal = problem.score.causal;

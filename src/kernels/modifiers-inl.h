@@ -7,6 +7,8 @@
 #define FOVEA_SRC_KERNELS_MODIFIERS_INL_H_
 #endif
 
+#include <cmath>
+
 #include "kernels/mask-inl.h"
 #include "kernels/take-inl.h"
 
@@ -284,8 +286,15 @@ HWY_NOINLINE void Modify(const KernelCall& call, const Item& item, const Tile& t
   if (call.stage == ScoreStage::kScaled) return;
   if (score.softcap > 0) {
     const VF cap = hn::Set(df, score.softcap);
-    ForEachScore<Lanes>(w.s, tile, span, g.block_keys,
-                        [&](VF s, int64_t, int64_t) HWY_ATTR { return hn::Mul(cap, TanhOrNaN(df, hn::Div(s, cap))); });
+    const float inverse = 1.0f / score.softcap;
+    if (std::isnormal(inverse)) {
+      const VF factor = hn::Set(df, inverse);
+      ForEachScore<Lanes>(w.s, tile, span, g.block_keys,
+                          [&](VF s, int64_t, int64_t) HWY_ATTR { return Softcap(df, s, hn::Mul(s, factor), cap); });
+    } else {  // a cap so small or so great that its reciprocal overflows or loses bits
+      ForEachScore<Lanes>(w.s, tile, span, g.block_keys,
+                          [&](VF s, int64_t, int64_t) HWY_ATTR { return Softcap(df, s, hn::Div(s, cap), cap); });
+    }
   }
   if (call.stage == ScoreStage::kSoftcapped) return;
   if (score.alibi_slopes.present()) {
