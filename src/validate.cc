@@ -18,17 +18,10 @@ Status Formatted(StatusCode code, const char* format, va_list arguments) {
 
 bool IsKnown(DType dtype) { return dtype >= DType::kF32 && dtype <= DType::kBit; }
 
-// q, k, v and out hold floats; those narrower than f32 are legal but have no kernels yet.
+// q, k, v and out hold floats.
 Status CheckFloats(const TensorFacts& t) {
-  switch (t.dtype) {
-    case DType::kF32:
-      return Status();
-    case DType::kF16:
-    case DType::kBF16:
-      return Unsupported("%s.dtype = %s, this build computes f32", t.name, Name(t.dtype));
-    default:
-      return Invalid("%s.dtype = %s, expected f32, f16 or bf16", t.name, Name(t.dtype));
-  }
+  if (t.dtype == DType::kF32 || t.dtype == DType::kF16 || t.dtype == DType::kBF16) return Status();
+  return Invalid("%s.dtype = %s, expected f32, f16 or bf16", t.name, Name(t.dtype));
 }
 
 // The axes that bias, mask and block map broadcast to.
@@ -321,10 +314,6 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
                    static_cast<int>(problem.score_stage));
   }
   FOVEA_RETURN_IF_ERROR(CheckScore(problem.score, s));
-  // Last, so that a problem that is wrong in itself is never called unsupported.
-  for (const TensorFacts& t : {q, k, v, out}) {
-    if (Status status = CheckFloats(t); !status.ok() && status.code() == StatusCode::kInvalidArgument) return status;
-  }
   for (const TensorFacts& t : {q, k, v, out}) FOVEA_RETURN_IF_ERROR(CheckFloats(t));
   *sizes = s;
   return Status();
