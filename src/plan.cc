@@ -500,8 +500,8 @@ std::string Plan::ToString() const {
     Append(text, "sequence %" PRId64 "  queries %" PRId64 "  keys %" PRId64 "  offset %" PRId64 "  pairs %.0f\n", s.sequence, l.q_length,
            l.kv_length, l.offset, s.pairs);
     Append(text,
-           "           engine %s  product %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64 " of %" PRId64
-           " keys\n",
+           "           engine %s  product %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64
+           " of %" PRId64 " keys\n",
            fovea::Name(s.engine), fovea::Name(s.product), s.geometry.tile_rows, s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits,
            s.splits > 1 ? s.split_keys : l.kv_length);
   }

@@ -64,7 +64,8 @@ FOVEA_EXPORT const char* Name(Engine engine) noexcept;
 enum class Product : int32_t {
   kAuto = 0,  // from types and ISA
   kF32 = 1,   // multiply-adds in f32: narrower types are widened
-  kBF16 = 2,  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they multiply V. Only the tile engine has them.
+  kBF16 =
+      2,  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they multiply V. Only the tile engine has them.
 };
 
 // "auto", "f32", "bf16"; "unknown" for values outside the enumeration.

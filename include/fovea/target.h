@@ -16,9 +16,9 @@ enum class Target : int32_t {
   kEmu128 = 1,  // portable C++, no SIMD instructions
   kSse2 = 2,
   kSse4 = 3,
-  kAvx2 = 4,    // with FMA and F16C: Haswell, Zen
-  kAvx512 = 5,  // F, BW, CD, DQ, VL: Skylake server, Zen 4
-  kNeon = 6,    // AArch64 Advanced SIMD
+  kAvx2 = 4,        // with FMA and F16C: Haswell, Zen
+  kAvx512 = 5,      // F, BW, CD, DQ, VL: Skylake server, Zen 4
+  kNeon = 6,        // AArch64 Advanced SIMD
   kAvx512Bf16 = 7,  // AVX-512 with what Zen 4 and Sapphire Rapids add, dot products of bf16 among it
   kNeonBf16 = 8,    // Advanced SIMD with f16 arithmetic and dot products of bf16: Neoverse N2 and V1
 };

@@ -234,11 +234,12 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(call, item, w, true, tiles);
   ForEachScoredBlock<Engine>(call, item, tiles, count, true, w,
-                             [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows& v, Ahead& ahead) HWY_ATTR {
-                               SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
-                               Engine::Accumulate(tile, v, span, call.geometry, w.s, ahead);
-                               if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v.poisoned, w);
-                             });
+                             [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows& v, Ahead& ahead)
+                                 HWY_ATTR {
+                                   SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
+                                   Engine::Accumulate(tile, v, span, call.geometry, w.s, ahead);
+                                   if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v.poisoned, w);
+                                 });
   for (int t = 0; t < count; ++t) Finish<Engine>(call, item, tiles[t], w);
 }
 
@@ -295,11 +296,12 @@ void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
   for (bool final : {false, true}) {
     if (!final && !weights) continue;
     ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                               [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows&, Ahead&) HWY_ATTR {
-                                 if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s);
-                                 if (weights) Normalise<Lanes>(tile, span, g, w);
-                                 StoreScores<Engine>(call, item, tile, block, span, w);
-                               });
+                               [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows&, Ahead&)
+                                   HWY_ATTR {
+                                     if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s);
+                                     if (weights) Normalise<Lanes>(tile, span, g, w);
+                                     StoreScores<Engine>(call, item, tile, block, span, w);
+                                   });
   }
 }
 

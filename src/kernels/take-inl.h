@@ -40,7 +40,8 @@ HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const I
 // A row whose scale·q overflows, or is so small that it loses bits, though its scores need not: scale·q·2^−x is packed, and scores are multiplied by
 // 2^x later. |x| is the least that helps, so that channels far smaller than the largest keep what they can. put(c, value) packs a channel.
 template <class F>
-inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, double scale, int r, Tile& tile, float* stage, const F& put) {
+inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, double scale, int r, Tile& tile, float* stage,
+                                        const F& put) {
   const int64_t dk = view.shape[3];
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {

@@ -347,7 +347,8 @@ struct TileBF16Engine {
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const PairValues& v, const Span& span, const Geometry& g, const float* s, Ahead& ahead) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const PairValues& v, const Span& span, const Geometry& g, const float* s,
+                                    Ahead& ahead) {
     const char* from = v.rows.data + span.first / 2 * v.rows.stride;
     const float* p = s + Lanes::Index(0, span.first / 2, 0);
     const int64_t keys = span.end - span.first;

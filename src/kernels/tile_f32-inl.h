@@ -99,7 +99,8 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span, const Geometry& g, const float* s, Ahead& ahead) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span, const Geometry& g, const float* s,
+                                    Ahead& ahead) {
     const Rows& v = values.rows;
     const float* from = v.data + span.first * v.stride;
     const float* p = s + span.first * Lanes::kRows;
