@@ -43,7 +43,9 @@ if(FOVEA_TBB)
     set(TBB_TEST OFF CACHE BOOL "" FORCE)
     set(TBB_STRICT OFF CACHE BOOL "" FORCE)
     set(BUILD_SHARED_LIBS ON)  # a process must have one oneTBB
+    set(CMAKE_CXX_VISIBILITY_PRESET default)  # what it exports is in its linker script
     fovea_fetch(tbb https://github.com/uxlfoundation/oneTBB.git 0c0ff192a2304e114bc9e6557582dfba101360ff)  # 2022.0.0
+    set(CMAKE_CXX_VISIBILITY_PRESET hidden)
     unset(BUILD_SHARED_LIBS)  # back to the option
   endif()
 endif()

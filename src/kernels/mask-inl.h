@@ -149,18 +149,20 @@ HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span&
 HWY_INLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
   const DF df;
   const VF zero = hn::Zero(df);
-  VF sum0 = zero, sum1 = zero;
+  VF sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero;
   for (int64_t j = 0; j < n; ++j) {
     const float* p = rows.data + j * rows.stride;
     int64_t c = 0;
-    for (; c + 2 * kLanes <= d; c += 2 * kLanes) {
+    for (; c + 4 * kLanes <= d; c += 4 * kLanes) {
       sum0 = hn::MulAdd(hn::LoadU(df, p + c), zero, sum0);
       sum1 = hn::MulAdd(hn::LoadU(df, p + c + kLanes), zero, sum1);
+      sum2 = hn::MulAdd(hn::LoadU(df, p + c + 2 * kLanes), zero, sum2);
+      sum3 = hn::MulAdd(hn::LoadU(df, p + c + 3 * kLanes), zero, sum3);
     }
     for (; c + kLanes <= d; c += kLanes) sum0 = hn::MulAdd(hn::LoadU(df, p + c), zero, sum0);
     if (c < d) sum1 = hn::MulAdd(hn::LoadN(df, p + c, static_cast<size_t>(d - c)), zero, sum1);
   }
-  return !hn::AllTrue(df, hn::Eq(hn::Add(sum0, sum1), zero));
+  return !hn::AllTrue(df, hn::Eq(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)), zero));
 }
 
 // Copies n rows to `to` (which may be the rows themselves) with non-finite elements zeroed, and notes the rows that had any. Rows of `to` have room for

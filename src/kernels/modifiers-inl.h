@@ -140,14 +140,37 @@ HWY_INLINE void LoadMaskWords(const Broadcast& from, const char* row, int64_t j,
   }
 }
 
+// S = −inf for `left` ≤ 4 keys of which `word` holds a byte each: 0 removes; the next key's scores are `stride` on.
+HWY_INLINE void RemoveByBytes(hn::Vec<hn::RebindToSigned<DF>> word, int64_t left, int64_t stride, float* HWY_RESTRICT s) {
+  const hn::RebindToSigned<DF> di;
+  const auto remove = [&](int32_t byte, float* p) HWY_ATTR {
+    const auto removed = hn::RebindMask(DF(), hn::Eq(hn::And(word, hn::Set(di, byte)), hn::Zero(di)));
+    hn::Store(hn::IfThenElse(removed, MinusInfinity(), hn::Load(DF(), p)), DF(), p);
+  };
+  remove(0xff, s);
+  if (left > 1) remove(0xff00, s + stride);
+  if (left > 2) remove(0xff0000, s + 2 * stride);
+  if (left > 3) remove(static_cast<int32_t>(0xff000000u), s + 3 * stride);
+}
+
+// The same for `left` ≤ 32 keys of a bit each, from the last one down: the bit in question is the sign.
+HWY_INLINE void RemoveByBits(hn::Vec<hn::RebindToSigned<DF>> word, int64_t left, int64_t stride, float* HWY_RESTRICT s) {
+  word = hn::ShiftLeftSame(word, static_cast<int>(32 - left));
+  s += (left - 1) * stride;
+  for (; left > 0; --left, s -= stride) {
+    const VF allowed = hn::BitCast(DF(), word);
+    hn::Store(hn::IfNegativeThenElse(allowed, hn::Load(DF(), s), MinusInfinity()), DF(), s);
+    word = hn::Add(word, word);
+  }
+}
+
 // S = −inf where the mask is false, for lanes that hold queries: a word of every row's mask is transposed at a time, that is four or 32 keys.
 template <class Lanes>
 inline HWY_NOINLINE void RemoveMasked(const Broadcast& mask, const Tile& tile, const Item& item, const Geometry& g, const Block& block,
                                       const Span& span, const Scratch& w) {
   const hn::RebindToSigned<DF> di;
-  const int64_t keys_per_word = mask.dtype == DType::kBool ? 4 : 32;
-  const int64_t bits_per_key = 32 / keys_per_word;
-  const uint32_t first_key = mask.dtype == DType::kBool ? 0xffu : 1u;
+  const bool bytes = mask.dtype == DType::kBool;
+  const int64_t keys_per_word = bytes ? 4 : 32;
   const char* row_of[kMaxTileLanes];
   ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) { row_of[r] = mask.Row(item.sequence, h, i); });
   const float* rows[kMaxTileLanes];
@@ -170,12 +193,12 @@ inline HWY_NOINLINE void RemoveMasked(const Broadcast& mask, const Tile& tile, c
     for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
       const float* HWY_RESTRICT words = w.mask_words + Lanes::Index(row, 0, g.block_keys);
       float* HWY_RESTRICT s = w.s + Lanes::Index(row, from, g.block_keys);
-      for (int64_t left = n; left > 0; left -= keys_per_word, words += stride) {
+      for (int64_t left = n; left > 0; left -= keys_per_word, words += stride, s += keys_per_word * stride) {
         const auto word = hn::BitCast(di, hn::Load(DF(), words));
-        uint32_t bits = first_key;
-        for (int64_t x = std::min(left, keys_per_word); x > 0; --x, bits <<= bits_per_key, s += stride) {
-          const auto removed = hn::Eq(hn::And(word, hn::Set(di, static_cast<int32_t>(bits))), hn::Zero(di));
-          hn::Store(hn::IfThenElse(hn::RebindMask(DF(), removed), MinusInfinity(), hn::Load(DF(), s)), DF(), s);
+        if (bytes) {
+          RemoveByBytes(word, std::min<int64_t>(left, 4), stride, s);
+        } else {
+          RemoveByBits(word, std::min<int64_t>(left, 32), stride, s);
         }
       }
     }
