@@ -31,14 +31,14 @@ void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* a
   const double tolerance = reference::RelativeTolerance(row);
 
   const TensorView out = problem.out;
-  const double bound = tolerance * row.max_abs_value;
-  double error = 0;
   for (size_t c = 0; c < row.out.size(); ++c) {
-    error = std::max(error, ErrorOf(reference::At(out, b, h, i, static_cast<int64_t>(c)), row.out[c]));
+    const double value = reference::At(out, b, h, i, static_cast<int64_t>(c));
+    const double error = ErrorOf(value, row.out[c]);
+    const double bound = reference::StoredBound(out.dtype, value, row.out[c], tolerance * row.max_abs_value);
+    if (error > accuracy->max_error || accuracy->bound == 0) accuracy->bound = bound;
+    accuracy->max_error = std::max(accuracy->max_error, error);
+    accuracy->worst_share = std::max(accuracy->worst_share, Share(error, bound));
   }
-  if (error > accuracy->max_error || accuracy->bound == 0) accuracy->bound = bound;
-  accuracy->max_error = std::max(accuracy->max_error, error);
-  accuracy->worst_share = std::max(accuracy->worst_share, Share(error, bound));
 
   if (problem.lse.present()) {
     const double lse_error = ErrorOf(reference::At(problem.lse, b, h, i), row.lse);

@@ -8,13 +8,14 @@
 
 namespace fovea::bench {
 
-// Errors against the contract's bounds for f32: t·max|v| for out, t for lse and weights, t = max(1e-5, 8·2⁻²⁴·max|partial score|).
+// Errors against the contract's bounds: t·max|v| for out, before it is rounded to a 16-bit type, t for lse and weights,
+// t = max(1e-5, 8·2⁻²⁴·max|partial score|).
 struct Accuracy {
   double max_error = 0;          // largest |error| of out; infinite where a NaN or an infinity is missing or one too many
   double max_lse_error = 0;      // of lse, 0 if it is absent
   double max_weights_error = 0;  // of weights, 0 if they are absent
   double worst_share = 0;        // largest error of any output in units of its own bound: above 1 is wrong
-  double bound = 0;              // of out, in the row with the largest error of out
+  double bound = 0;              // of out, where its error is largest
 
   bool ok() const { return worst_share <= 1; }
 };

@@ -39,7 +39,7 @@ constexpr Window kWindows[] = {{-1, -1}, {0, 0}, {3, -1}, {-1, 2}, {5, 7}, {100,
 constexpr DType kLengths[][2] = {
     {DType::kNone, DType::kNone}, {DType::kNone, DType::kI32}, {DType::kI64, DType::kNone}, {DType::kI32, DType::kI64}};
 constexpr double kAllows[] = {0.03, 0.5, 0.95};
-constexpr DType kBiasTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr double kRemoves[] = {0, 0.3};
 constexpr float kSoftcaps[] = {0, 2, 30};
 constexpr float kScales[] = {0, 0.3f, -1, 0};  // the first is the default scale
@@ -70,7 +70,7 @@ std::vector<Case> AllPairs() {
                                    Count(test::kAllAxes),
                                    Count(kAllows),
                                    Count(test::kAllAxes),
-                                   Count(kBiasTypes),
+                                   Count(kFloatTypes),
                                    Count(kRemoves),
                                    Count(kSoftcaps),
                                    2,  // ALiBi
@@ -90,7 +90,11 @@ std::vector<Case> AllPairs() {
                                    Count(test::kPlacements),
                                    Count(kTileRows),
                                    Count(kBlockKeys),
-                                   Count(kSplitKeys)};
+                                   Count(kSplitKeys),
+                                   Count(kFloatTypes),
+                                   Count(kFloatTypes),
+                                   Count(kFloatTypes),
+                                   Count(kFloatTypes)};
   std::vector<Case> cases;
   for (const std::vector<int>& row : test::CoverPairs(levels, test::BaseSeed())) {
     size_t f = 0;
@@ -116,7 +120,7 @@ std::vector<Case> AllPairs() {
     s.mask = test::kAllAxes[next()];
     s.mask_allows = kAllows[next()];
     s.bias = test::kAllAxes[next()];
-    s.bias_type = kBiasTypes[next()];
+    s.bias_type = kFloatTypes[next()];
     s.bias_removes = kRemoves[next()];
     s.softcap = kSoftcaps[next()];
     s.alibi = next() == 1;
@@ -130,6 +134,7 @@ std::vector<Case> AllPairs() {
     c.options.tile_rows = kTileRows[next()];
     c.options.block_keys = kBlockKeys[next()];
     c.options.split_keys = kSplitKeys[next()];
+    for (DType* type : {&s.q_type, &s.k_type, &s.v_type, &s.out_type}) *type = kFloatTypes[next()];
     // The reference takes nanoseconds a product: the largest problems lose sequences, then KV heads, then half of their queries.
     const auto work = [&] { return s.B * s.Hkv * group * s.Tq * s.Tk * (s.dk + s.dv); };
     if (work() > 8'000'000) s.B = 1;

@@ -68,6 +68,44 @@ TEST(CheckTest, RejectsAnErrorOfTwiceTheBoundInAnyElement) {
   }
 }
 
+TEST(CheckTest, OutputsOf16BitsMayBeRoundedOnceMore) {
+  for (DType type : {DType::kF16, DType::kBF16}) {
+    ProblemSpec s = Answered::Spec();
+    s.out_type = type;
+    Answered a(s);
+    EXPECT_TRUE(Matches(a.p.problem, a.expected));
+    // A neighbour of the right answer is wrong, unless the bound reaches beyond the middle between them.
+    int wrong = 0;
+    for (int64_t n = 5 * s.dv; n < 6 * s.dv; ++n) {  // the last row of the first head
+      unsigned char* const element = static_cast<unsigned char*>(a.p.problem.out.data) + 2 * n;
+      const unsigned char right = *element;
+      for (int step : {-1, 1}) {
+        *element = static_cast<unsigned char>(right + step);
+        wrong += Matches(a.p.problem, a.expected) ? 0 : 1;
+      }
+      *element = right;
+    }
+    EXPECT_GE(wrong, 2 * s.dv - 1) << Name(type);
+    EXPECT_TRUE(Matches(a.p.problem, a.expected));
+  }
+}
+
+TEST(CheckTest, OverflowOf16BitsIsInfinity) {
+  ProblemSpec s;
+  s.out_type = DType::kF16, s.lse = false;
+  RandomProblem p(s, 1);
+  for (double value : {65519.0, 65520.0, 65521.0, -65521.0}) {  // 65520 is the middle between the largest number and what comes behind it
+    p.v.Set(0, value);
+    const reference::ForwardResult expected = reference::Forward(p.problem);
+    const double bound = expected.relative_tolerance[0] * std::fabs(value);  // 0.66
+    for (double got : {65504.0, 65472.0, std::numeric_limits<double>::infinity()}) {
+      p.out.Set(0, std::copysign(got, value));
+      const bool right = std::isinf(got) ? std::fabs(value) + bound >= 65520 : got == 65504 && std::fabs(value) - bound < 65520;
+      EXPECT_EQ(static_cast<bool>(Matches(p.problem, expected)), right) << value << " " << got;
+    }
+  }
+}
+
 TEST(CheckTest, EmptyRowsAndRemovedPairsAreExact) {
   Answered a;
   ASSERT_EQ(a.expected.lse[0], -std::numeric_limits<double>::infinity());

@@ -36,7 +36,7 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
   void ExpectReferenceEverywhere(Problem problem, const reference::ForwardResult& want, const PlanOptions& options,
                                  bool with_weights) const {
     ForEachConfiguration(options, [&](const PlanOptions& configuration) {
-      const Outputs outputs(&problem, case_.token_major, with_weights);
+      const Outputs outputs(&problem, case_.token_major, with_weights, problem.q.dtype);
       const Status status = PlanAndRun(problem, configuration);
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(Matches(problem, want));
@@ -48,17 +48,12 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
 
 // ---- the stored answers
 
-using ConformanceOfAnyType = Conformance;
+using ConformanceAnswers = Conformance;
 
-TEST_P(ConformanceOfAnyType, StoredAnswer) {
+// With out of f32, and of the type of q.
+TEST_P(ConformanceAnswers, StoredAnswer) {
   SCOPED_TRACE(case_.about);
   Problem problem = case_.problem;
-  if (problem.q.dtype != DType::kF32) {
-    const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false);
-    EXPECT_EQ(Attention(problem).code(), StatusCode::kUnsupported);
-    EXPECT_TRUE(outputs.Untouched());
-    GTEST_SKIP() << "16-bit types";
-  }
   const bool with_weights = case_.expect.count("weights") != 0;
   const auto expect_answer = [&](const Outputs& outputs) {
     EXPECT_TRUE(Near("out", outputs.out(), case_.expect.at("out")));
@@ -67,18 +62,21 @@ TEST_P(ConformanceOfAnyType, StoredAnswer) {
       EXPECT_TRUE(Near("weights", outputs.weights(), case_.expect.at("weights")));
     }
   };
-  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
-    const Outputs outputs(&problem, case_.token_major, with_weights);
-    const Status status = PlanAndRun(problem, configuration);
+  for (const DType out_type : {DType::kF32, problem.q.dtype}) {
+    ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+      const Outputs outputs(&problem, case_.token_major, with_weights, out_type);
+      const Status status = PlanAndRun(problem, configuration);
+      ASSERT_TRUE(status.ok()) << status.message();
+      expect_answer(outputs);
+    });
+
+    SCOPED_TRACE("one-shot");
+    const Outputs outputs(&problem, case_.token_major, with_weights, out_type);
+    const Status status = Attention(problem);
     ASSERT_TRUE(status.ok()) << status.message();
     expect_answer(outputs);
-  });
-
-  SCOPED_TRACE("one-shot");
-  const Outputs outputs(&problem, case_.token_major, with_weights);
-  const Status status = Attention(problem);
-  ASSERT_TRUE(status.ok()) << status.message();
-  expect_answer(outputs);
+    if (problem.q.dtype == DType::kF32) break;
+  }
 }
 
 // ---- the same cases, harder
@@ -145,32 +143,31 @@ TEST_P(Conformance, WithEverythingElse) {
 // Dense copies of K and V to be spoilt: the views of a case may share memory.
 class Spoilt {
  public:
-  explicit Spoilt(const Problem& source) : problem(source), sizes_(reference::SizesOf(source)) {
-    const std::vector<double> k = reference::ReadAll(source.k), v = reference::ReadAll(source.v);
-    k_.assign(k.begin(), k.end());
-    v_.assign(v.begin(), v.end());
-    const reference::Sizes& n = sizes_;
-    problem.k = View(k_.data(), {n.B, n.Hkv, n.Tk, n.dk});
-    problem.v = View(v_.data(), {n.B, n.Hkv, n.Tk, n.dv});
+  explicit Spoilt(const Problem& source) : problem(source), sizes_(reference::SizesOf(source)), k_(Copied(source.k)), v_(Copied(source.v)) {
+    problem.k = k_.view();
+    problem.v = v_.view();
   }
   Spoilt(const Spoilt&) = delete;
   Spoilt& operator=(const Spoilt&) = delete;
 
-  void SetKey(int64_t b, int64_t hkv, int64_t j, float value) {
-    const reference::Sizes& n = sizes_;
-    for (int64_t c = 0; c < n.dk; ++c) k_[static_cast<size_t>(((b * n.Hkv + hkv) * n.Tk + j) * n.dk + c)] = value;
-  }
+  void SetKey(int64_t b, int64_t hkv, int64_t j, float value) { SetRow(k_, b, hkv, j, sizes_.dk, value); }
   // The first `channels` of a row of V.
-  void SetValue(int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) {
-    const reference::Sizes& n = sizes_;
-    for (int64_t c = 0; c < channels; ++c) v_[static_cast<size_t>(((b * n.Hkv + hkv) * n.Tk + j) * n.dv + c)] = value;
-  }
+  void SetValue(int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) { SetRow(v_, b, hkv, j, channels, value); }
 
   Problem problem;
 
  private:
+  static OwnedTensor Copied(const TensorView& view) {
+    OwnedTensor copy(view.dtype, std::vector<int64_t>(view.shape, view.shape + view.rank));
+    copy.Fill([values = reference::ReadAll(view), n = size_t{0}]() mutable { return values[n++]; });
+    return copy;
+  }
+  static void SetRow(OwnedTensor& tensor, int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) {
+    for (int64_t c = 0; c < channels; ++c) tensor.SetAt({b, hkv, j, c}, static_cast<double>(value));
+  }
+
   reference::Sizes sizes_;
-  std::vector<float> k_, v_;
+  OwnedTensor k_, v_;
 };
 
 // Which rows see which keys.
@@ -229,7 +226,7 @@ TEST_P(Conformance, NanInDeadKeys) {
   }
   Problem problem = spoilt.problem;
   ForEachConfiguration({}, [&](const PlanOptions& configuration) {
-    const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false);
+    const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false, problem.q.dtype);
     const Status status = PlanAndRun(problem, configuration);
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(Near("out", outputs.out(), case_.expect.at("out")));
@@ -316,7 +313,8 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
   if (score.causal != Causal::kNone) other.score.causal = Causal::kTopLeft;  // an explicit offset decides, whatever the alignment
 
   ForEachConfiguration({}, [&](const PlanOptions& configuration) {
-    const Outputs want(&plain, case_.token_major, /*with_weights=*/true), got(&other, case_.token_major, /*with_weights=*/true);
+    const Outputs want(&plain, case_.token_major, /*with_weights=*/true, plain.q.dtype),
+        got(&other, case_.token_major, /*with_weights=*/true, other.q.dtype);
     ASSERT_TRUE(PlanAndRun(plain, configuration).ok());
     const Status status = PlanAndRun(other, configuration);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -325,7 +323,8 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
 }
 
 const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
-const auto kValidF32 = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index) && suite.IsF32(index); };
+const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
+
 // The derived tests compute the reference again and again: slow machines run every n-th case.
 std::vector<CaseId> Thinned(const std::vector<CaseId>& cases) {
   std::vector<CaseId> some;
@@ -333,16 +332,14 @@ std::vector<CaseId> Thinned(const std::vector<CaseId>& cases) {
   return some;
 }
 
-const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
-
-INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceOfAnyType, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, ConformanceOfAnyType, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValidF32))), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValidF32))), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValid))), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValid))), CaseTestName);
 
 TEST(ConformanceCases, AreAllThere) {
-  EXPECT_EQ(CasesOf("onnx", kValidF32).size(), 62u);
-  EXPECT_EQ(CasesOf("edge", kValidF32).size() + CasesOf("edge", kErrors).size(), 173u);
+  EXPECT_EQ(CasesOf("onnx", kValid).size(), 64u);
+  EXPECT_EQ(CasesOf("edge", kValid).size() + CasesOf("edge", kErrors).size(), 248u);
 }
 
 // ---- calls that must be refused

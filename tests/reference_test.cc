@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "reference/element.h"
@@ -112,6 +113,38 @@ TEST(Element, Bfloat16IsTheUpperHalfOfAFloat) {
   EXPECT_EQ(FromBF16(0x0001), std::ldexp(1, -133));
   EXPECT_EQ(FromBF16(0x7f80), std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(FromBF16(0x7fc0)));
+}
+
+TEST(Element, RoundedIsNearestEven) {
+  for (const auto& [dtype, from] : {std::pair(DType::kF16, FromF16), std::pair(DType::kBF16, FromBF16)}) {
+    const uint16_t infinity = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
+    EXPECT_EQ(Rounded(dtype, 0), 0);
+    EXPECT_TRUE(std::isnan(Rounded(dtype, std::nan(""))));
+    for (uint16_t bits = 0; bits < infinity; ++bits) {
+      const double x = from(bits),
+                   next = bits + 1 == infinity ? 2 * x - from(static_cast<uint16_t>(bits - 1)) : from(static_cast<uint16_t>(bits + 1));
+      const double middle = (x + next) / 2, above = bits + 1 == infinity ? std::numeric_limits<double>::infinity() : next;
+      ASSERT_EQ(Rounded(dtype, x), x);
+      ASSERT_EQ(Rounded(dtype, -x), -x);
+      ASSERT_EQ(Rounded(dtype, std::nextafter(middle, 0)), x) << bits;
+      ASSERT_EQ(Rounded(dtype, std::nextafter(middle, next)), above) << bits;
+      ASSERT_EQ(Rounded(dtype, middle), bits % 2 == 0 ? x : above) << bits;
+      ASSERT_EQ(Rounded(dtype, -middle), -(bits % 2 == 0 ? x : above)) << bits;
+    }
+  }
+  EXPECT_EQ(Rounded(DType::kF32, 1 + 0x1p-24), 1);
+}
+
+TEST(Element, StoredResultsLieBetweenTheRoundedEndsOfTheirBound) {
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(StoredBound(DType::kF32, 1, 2, 0.5), 0.5);
+  EXPECT_EQ(StoredBound(DType::kF16, 3, 1.0, 0x1p-12), 0);          // 1 + 2^−12 rounds to 1
+  EXPECT_EQ(StoredBound(DType::kF16, 3, 1.0, 0x1p-10), 0x1p-10);    // a unit above 1
+  EXPECT_EQ(StoredBound(DType::kF16, 0, 1.0, 0x1.8p-12), 0x1p-11);  // half a unit below 1
+  EXPECT_EQ(StoredBound(DType::kBF16, 3, 1.001, 0x1p-20), 0);       // nothing above is right: 1 is
+  EXPECT_EQ(StoredBound(DType::kF16, inf, 65519, 2), inf);
+  EXPECT_EQ(StoredBound(DType::kF16, 0, 65519, 2), 65519 - 65504);
+  EXPECT_EQ(StoredBound(DType::kF16, 0, inf, 2), 2);
 }
 
 TEST(Element, EveryTypeAndStrideIsRead) {

@@ -53,9 +53,9 @@ Bits RunSerial(const Kernel& kernel, RandomProblem& p) {
   return BitsOf(p);
 }
 
-// Prefill over several tiles and blocks, decode over several splits, and a little of everything.
+// Prefill over several tiles and blocks, decode over several splits, a little of everything, and both of the first in 16 bits.
 std::vector<ProblemSpec> Specs() {
-  std::vector<ProblemSpec> specs(3);
+  std::vector<ProblemSpec> specs(5);
   ProblemSpec& prefill = specs[0];
   prefill.B = 2, prefill.Hq = 4, prefill.Hkv = 2, prefill.Tq = 75, prefill.Tk = 150, prefill.dk = 40, prefill.dv = 36,
   prefill.causal = Causal::kBottomRight;
@@ -67,6 +67,10 @@ std::vector<ProblemSpec> Specs() {
   all.window = {30, -1}, all.query_offset = 9;
   all.softcap = 4, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kBHQK, all.weights = true,
   all.q_lengths = DType::kI64;
+  specs[3] = prefill, specs[4] = decode;
+  for (DType ProblemSpec::* type : {&ProblemSpec::q_type, &ProblemSpec::k_type, &ProblemSpec::v_type, &ProblemSpec::out_type}) {
+    specs[3].*type = DType::kF16, specs[4].*type = DType::kBF16;
+  }
   return specs;
 }
 

@@ -66,7 +66,6 @@ struct Rule {
   }
 
 std::vector<Rule> Rules() {
-  const StatusCode unsupported = StatusCode::kUnsupported;
   const StatusCode invalid = StatusCode::kInvalidArgument;
   return {
       // ranks
@@ -163,10 +162,6 @@ std::vector<Rule> Rules() {
       RULE("k.dtype bool", p.k.dtype = DType::kBool, {"k.dtype", "bool"}),
       RULE("v.dtype i64", p.v.dtype = DType::kI64, {"v.dtype", "i64"}),
       RULE("out.dtype i32", p.out.dtype = DType::kI32, {"out.dtype", "i32"}),
-      RULE("q.dtype f16", p.q.dtype = DType::kF16, {"q.dtype", "f16"}, unsupported),
-      RULE("k.dtype f16", p.k.dtype = DType::kF16, {"k.dtype", "f16"}, unsupported),
-      RULE("v.dtype bf16", p.v.dtype = DType::kBF16, {"v.dtype", "bf16"}, unsupported),
-      RULE("out.dtype bf16", p.out.dtype = DType::kBF16, {"out.dtype", "bf16"}, unsupported),
       RULE("lse.dtype f16", p.lse.dtype = DType::kF16, {"lse.dtype", "f16", "f32"}),
       RULE("weights.dtype bf16", p.weights.dtype = DType::kBF16, {"weights.dtype", "bf16", "f32"}),
       RULE("mask.dtype f32", p.score.mask.dtype = DType::kF32, {"mask.dtype", "f32", "bool"}),
@@ -571,6 +566,10 @@ std::vector<Other> OtherProblems() {
       {"no mask", [](RandomProblem& p) { p.problem.score.mask = TensorView(); }, "mask"},
       {"no slopes", [](RandomProblem& p) { p.problem.score.alibi_slopes = TensorView(); }, "alibi_slopes"},
       {"no sinks", [](RandomProblem& p) { p.problem.score.sinks = TensorView(); }, "sinks"},
+      {"q type", [](RandomProblem& p) { p.problem.q.dtype = DType::kBF16; }, "q.dtype"},
+      {"k type", [](RandomProblem& p) { p.problem.k.dtype = DType::kF16; }, "k.dtype"},
+      {"v type", [](RandomProblem& p) { p.problem.v.dtype = DType::kF16; }, "v.dtype"},
+      {"out type", [](RandomProblem& p) { p.problem.out.dtype = DType::kBF16; }, "out.dtype"},
       {"bias type", [](RandomProblem& p) { p.problem.score.bias.dtype = DType::kF16; }, "bias"},
   };
 }

@@ -151,11 +151,12 @@ HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, int64_t batch, int6
                               int64_t group) {
   RowsOut out;
   out.count = tile.count;
+  out.dtype = view.dtype;
   out.stride = view.stride[3];
-  out.contiguous = view.stride[3] == sizeof(float);
+  out.plain = true;
   ForEachRow(tile, item, group, [&](int r, int64_t h, int64_t i) {
     out.row[r] = RowOf(view, batch, h, index + i);
-    out.contiguous = out.contiguous && reinterpret_cast<uintptr_t>(out.row[r]) % alignof(float) == 0;
+    out.plain = out.plain && IsPlainF32(view.dtype, view.stride[3], 0, out.row[r]);
   });
   return out;
 }
@@ -193,8 +194,9 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
     const int64_t row = tile.first_row - item.first_row;
     RowsOut out;
     out.count = tile.count;
+    out.dtype = DType::kF32;
     out.stride = sizeof(float);
-    out.contiguous = true;
+    out.plain = true;
     for (int r = 0; r < tile.count; ++r) out.row[r] = reinterpret_cast<char*>(item.partial + (row + r) * g.dv);
     Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
     float* m = item.partial + item.rows * g.dv;
@@ -252,7 +254,7 @@ HWY_INLINE void FillMatrix(const KernelCall& call, const Item& item, const Tile*
     const RowsOut out = OutputRows(matrix, item.sequence, 0, tiles[t], item, call.geometry.group);
     for (int r = 0; r < out.count; ++r) {
       for (int64_t j = 0; j < matrix.shape[3]; j += kStageColumns) {
-        StoreRow(values, std::min(matrix.shape[3] - j, kStageColumns), out.row[r] + j * out.stride, out.stride);
+        StoreRow(out.dtype, values, std::min(matrix.shape[3] - j, kStageColumns), out.row[r] + j * out.stride, out.stride);
       }
     }
   }
@@ -333,7 +335,7 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
     }
     const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
     for (int64_t c = 0; c < g.dv; ++c) sum[c] *= inverse;
-    StoreRow(sum, g.dv, RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
+    StoreRow(problem.out.dtype, sum, g.dv, RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
     if (problem.lse.present()) StoreLse(call, sequence, h, i, LogSumExp(m, l));
   }
 }

@@ -53,7 +53,7 @@ struct LanesAreQueries {
     });
   }
   static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t /*tile_columns*/, const float* factor, const RowsOut& out) {
-    TransposeOut<kVectors>(tile, columns, factor, out);
+    StoreTransposed<kVectors>(tile, columns, factor, out);
   }
 };
 
@@ -99,7 +99,7 @@ struct LanesAreKeys {
       float* row = tile + r * stride;
       const VF scale = hn::Set(df, factor[r]);
       for (int64_t c = 0; c < columns; c += kLanes) hn::Store(hn::Mul(hn::Load(df, row + c), scale), df, row + c);
-      StoreRow(row, columns, out.row[r], out.stride);
+      StoreRow(out.dtype, row, columns, out.row[r], out.stride);
     }
   }
 };

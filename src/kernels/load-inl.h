@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "fovea/tensor.h"
 #include "hwy/highway.h"
@@ -53,20 +54,82 @@ HWY_INLINE void CopyBytes(const char* p, int64_t bytes, void* to) {
   if (x < bytes) std::memcpy(target + x, p + x, static_cast<size_t>(bytes - x));
 }
 
-// n elements of 16 bits, side by side but perhaps unaligned, as f32.
+// Whether the target has an instruction that widens f16.
+constexpr bool kWidensF16 = kLanes > 4 || HWY_TARGET_IS_NEON;
+
+// A vector of 16-bit floats as f32. Exact, subnormals, infinities and NaN included.
+HWY_INLINE VF Widen(hn::Vec<hn::Rebind<hwy::bfloat16_t, DF>> v) { return hn::PromoteTo(DF(), v); }
+HWY_INLINE VF Widen(hn::Vec<hn::Rebind<hwy::float16_t, DF>> v) {
+  const DF df;
+  if constexpr (kWidensF16) {
+    return hn::PromoteTo(df, v);
+  } else {
+    // Not Highway's emulation: 1.2 widens infinities and NaN as if they were numbers from 65536 on.
+    const hn::RebindToSigned<DF> di;
+    const auto bits = hn::PromoteTo(di, hn::BitCast(hn::Rebind<uint16_t, DF>(), v));
+    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(di, 0x7fff)));  // exponent and fraction where f32 has them
+    const auto sign = hn::ShiftLeft<16>(bits);                                     // and other bits
+    const auto bias = hn::Set(di, (127 - 15) << 23);
+    const auto is_special = hn::VecFromMask(di, hn::Gt(magnitude, hn::Set(di, (31 << 23) - 1)));
+    const auto is_subnormal = hn::VecFromMask(di, hn::Lt(magnitude, hn::Set(di, 1 << 23)));
+    // Infinities and NaN: the bias twice makes 255 of 31. Subnormals: 2^−14·(1 + fraction) − 2^−14, which needs no subnormal of f32.
+    const auto exponent = hn::Add(bias, hn::Or(hn::And(is_special, bias), hn::And(is_subnormal, hn::Set(di, 1 << 23))));
+    const auto excess = hn::And(is_subnormal, hn::BitCast(di, hn::Set(df, 0x1p-14f)));
+    return hn::CopySign(hn::Sub(hn::BitCast(df, hn::Add(magnitude, exponent)), hn::BitCast(df, excess)), hn::BitCast(df, sign));
+  }
+}
+
+// The vector at p of elements of type T: float, hwy::float16_t or hwy::bfloat16_t. With n: of n elements, then zeros.
 template <class T>
-HWY_INLINE void WidenRow(const char* p, int64_t n, float* HWY_RESTRICT to) {
+HWY_INLINE VF LoadAsF32(const T* p) {
+  if constexpr (std::is_same_v<T, float>) {
+    return hn::LoadU(DF(), p);
+  } else {
+    return Widen(hn::LoadU(hn::Rebind<T, DF>(), p));
+  }
+}
+template <class T>
+HWY_INLINE VF LoadAsF32(const T* p, int64_t n) {
+  if constexpr (std::is_same_v<T, float>) {
+    return hn::LoadN(DF(), p, static_cast<size_t>(n));
+  } else {
+    T some[kLanes] = {};
+    std::memcpy(some, p, static_cast<size_t>(n) * sizeof(T));
+    return LoadAsF32(some);
+  }
+}
+
+// f(T()) for the type T of elements: float, hwy::float16_t or hwy::bfloat16_t.
+template <class F>
+HWY_INLINE auto WithFloatType(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kF16:
+      return f(hwy::float16_t());
+    case DType::kBF16:
+      return f(hwy::bfloat16_t());
+    default:
+      HWY_DASSERT(dtype == DType::kF32);
+      return f(0.0f);
+  }
+}
+
+// n elements of 16 bits, `stride` bytes apart, at any address, as f32.
+template <class T>
+HWY_INLINE void WidenRow(const char* p, int64_t stride, int64_t n, float* HWY_RESTRICT to) {
   const DF df;
   const hn::Rebind<T, DF> d16;
   const hn::Repartition<uint8_t, decltype(d16)> d8;
-  const auto widen = [&](const void* from)
-                         HWY_ATTR { return hn::PromoteTo(df, hn::BitCast(d16, hn::LoadU(d8, static_cast<const uint8_t*>(from)))); };
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(widen(p + 2 * i), df, to + i);
-  if (i < n) {
-    char tail[2 * kLanes] = {};
-    std::memcpy(tail, p + 2 * i, static_cast<size_t>(2 * (n - i)));
-    hn::StoreN(widen(tail), df, to + i, static_cast<size_t>(n - i));
+  if (stride == sizeof(T)) {
+    for (; i + kLanes <= n; i += kLanes) {
+      hn::StoreU(Widen(hn::BitCast(d16, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + i * sizeof(T)))), df, to + i);
+    }
+  }
+  for (; i < n; i += kLanes) {
+    const int64_t count = HWY_MIN(n - i, int64_t{kLanes});
+    T some[kLanes] = {};
+    for (int64_t x = 0; x < count; ++x) std::memcpy(some + x, p + (i + x) * stride, sizeof(T));
+    hn::StoreN(LoadAsF32(some), df, to + i, static_cast<size_t>(count));
   }
 }
 
@@ -93,38 +156,80 @@ HWY_INLINE void LoadBits(const char* p, int64_t first, int64_t n, float* HWY_RES
   }
 }
 
-// n elements, `stride` bytes apart, as f32; booleans as LoadBooleans.
-inline HWY_NOINLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* HWY_RESTRICT to) {
+// Rows of n elements, `stride` bytes apart, as f32; booleans as LoadBooleans. Rows are row_stride bytes apart, and to_stride floats in `to`.
+inline HWY_NOINLINE void LoadRows(DType dtype, const char* p, int64_t row_stride, int64_t stride, int64_t rows, int64_t n,
+                                  float* HWY_RESTRICT to, int64_t to_stride) {
+  const auto for_each = [&](const auto& load) HWY_ATTR {
+    for (int64_t r = 0; r < rows; ++r, p += row_stride, to += to_stride) load();
+  };
   switch (dtype) {
     case DType::kF32:
-      if (stride == sizeof(float)) {
-        std::memcpy(to, p, static_cast<size_t>(n) * sizeof(float));
-      } else {
-        for (int64_t i = 0; i < n; ++i) to[i] = ReadAs<float>(p + i * stride);
-      }
-      return;
+      return for_each([&]() {
+        if (stride == sizeof(float)) {
+          std::memcpy(to, p, static_cast<size_t>(n) * sizeof(float));
+        } else {
+          for (int64_t i = 0; i < n; ++i) to[i] = ReadAs<float>(p + i * stride);
+        }
+      });
     case DType::kF16:
-      if (stride == sizeof(hwy::float16_t)) return WidenRow<hwy::float16_t>(p, n, to);
-      for (int64_t i = 0; i < n; ++i) to[i] = hwy::F32FromF16(ReadAs<hwy::float16_t>(p + i * stride));
-      return;
+      return for_each([&]() HWY_ATTR { WidenRow<hwy::float16_t>(p, stride, n, to); });
     case DType::kBF16:
-      if (stride == sizeof(hwy::bfloat16_t)) return WidenRow<hwy::bfloat16_t>(p, n, to);
-      for (int64_t i = 0; i < n; ++i) to[i] = hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p + i * stride));
-      return;
+      return for_each([&]() HWY_ATTR { WidenRow<hwy::bfloat16_t>(p, stride, n, to); });
     case DType::kBool:
-      return LoadBooleans(p, stride, n, to);
+      return for_each([&]() HWY_ATTR { LoadBooleans(p, stride, n, to); });
     default:
       HWY_DASSERT(false);
   }
 }
 
-// n floats to f32 elements `stride` bytes apart.
-HWY_INLINE void StoreRow(const float* HWY_RESTRICT from, int64_t n, char* p, int64_t stride) {
-  if (stride == sizeof(float)) {
-    std::memcpy(p, from, static_cast<size_t>(n) * sizeof(float));
-  } else {
-    for (int64_t i = 0; i < n; ++i) std::memcpy(p + i * stride, from + i, sizeof(float));
+HWY_INLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* to) { LoadRows(dtype, p, 0, stride, 1, n, to, 0); }
+
+// n floats to elements of 16 bits, `stride` bytes apart, at any address: rounded to nearest even.
+template <class T>
+HWY_INLINE void NarrowRow(const float* HWY_RESTRICT from, int64_t n, char* p, int64_t stride) {
+  const DF df;
+  const hn::Rebind<T, DF> d16;
+  const hn::Repartition<uint8_t, decltype(d16)> d8;
+  int64_t i = 0;
+  if (stride == sizeof(T)) {
+    for (; i + kLanes <= n; i += kLanes) {
+      hn::StoreU(hn::BitCast(d8, hn::DemoteTo(d16, hn::LoadU(df, from + i))), d8, reinterpret_cast<uint8_t*>(p) + i * sizeof(T));
+    }
   }
+  for (; i < n; i += kLanes) {
+    const int64_t count = HWY_MIN(n - i, int64_t{kLanes});
+    T some[kLanes];
+    hn::StoreU(hn::DemoteTo(d16, LoadAsF32(from + i, count)), d16, some);
+    for (int64_t x = 0; x < count; ++x) std::memcpy(p + (i + x) * stride, some + x, sizeof(T));
+  }
+}
+
+// Rows of n floats to elements of that type, `stride` bytes apart: row r of `from`, whose rows are from_stride floats apart, to the address
+// rows[r] + offset.
+inline HWY_NOINLINE void StoreRows(DType dtype, const float* HWY_RESTRICT from, int64_t from_stride, int64_t n, char* const* rows,
+                                   int count, int64_t offset, int64_t stride) {
+  const auto for_each = [&](const auto& store) HWY_ATTR {
+    for (int r = 0; r < count; ++r, from += from_stride) store(rows[r] + offset);
+  };
+  switch (dtype) {
+    case DType::kF16:
+      return for_each([&](char* p) HWY_ATTR { NarrowRow<hwy::float16_t>(from, n, p, stride); });
+    case DType::kBF16:
+      return for_each([&](char* p) HWY_ATTR { NarrowRow<hwy::bfloat16_t>(from, n, p, stride); });
+    default:
+      HWY_DASSERT(dtype == DType::kF32);
+      return for_each([&](char* p) {
+        if (stride == sizeof(float)) {
+          std::memcpy(p, from, static_cast<size_t>(n) * sizeof(float));
+        } else {
+          for (int64_t i = 0; i < n; ++i) std::memcpy(p + i * stride, from + i, sizeof(float));
+        }
+      });
+  }
+}
+
+HWY_INLINE void StoreRow(DType dtype, const float* from, int64_t n, char* p, int64_t stride) {
+  StoreRows(dtype, from, 0, n, &p, 1, 0, stride);
 }
 
 // Four floats of each of kLanes/4 rows (rows[0], rows[4], …), side by side.
@@ -200,44 +305,56 @@ HWY_INLINE void TransposeIn(const float* const* rows, int64_t columns, float* HW
                           [&](int64_t column, int row, VF v) HWY_ATTR { hn::Store(v, DF(), to + column * (kVectors * kLanes) + row); });
 }
 
-// Rows of f32 in the caller's memory that are written: row r starts at row[r], its elements are `stride` bytes apart.
+// Rows in the caller's memory that are written: row r starts at row[r], its elements are `stride` bytes apart.
 struct RowsOut {
   char* row[kMaxTileLanes];
   int count;
+  DType dtype;
   int64_t stride;
-  bool contiguous;  // unit stride, and every row aligned for float
+  bool plain;  // f32, unit stride, and every row aligned for float
 };
+
+// rows[lane][column] = from[column][lane] · scale for a vector of lanes, four columns at a time: past the last one up to three that mean nothing.
+// `from` has kRows floats a column.
+template <int kRows>
+HWY_INLINE void TransposeOut(const float* HWY_RESTRICT from, int64_t columns, VF scale, float* const* rows) {
+  const DF df;
+  for (int64_t column = 0; column < columns; column += 4, from += 4 * kRows) {
+    const int64_t n = columns - column;
+    VF a = hn::Mul(hn::Load(df, from), scale);
+    VF b = n > 1 ? hn::Mul(hn::Load(df, from + kRows), scale) : a;
+    VF c = n > 2 ? hn::Mul(hn::Load(df, from + 2 * kRows), scale) : a;
+    VF d = n > 3 ? hn::Mul(hn::Load(df, from + 3 * kRows), scale) : a;
+    TransposeBlocks(a, b, c, d);
+    StoreBlocks(df, a, rows + 0, column);
+    StoreBlocks(df, b, rows + 1, column);
+    StoreBlocks(df, c, rows + 2, column);
+    StoreBlocks(df, d, rows + 3, column);
+  }
+}
 
 // out.row[r][column] = from[column][r] · factor[r].
 template <int kVectors>
-HWY_INLINE void TransposeOut(const float* HWY_RESTRICT from, int64_t columns, const float* HWY_RESTRICT factor, const RowsOut& out) {
-  const DF df;
+HWY_INLINE void StoreTransposed(const float* HWY_RESTRICT from, int64_t columns, const float* HWY_RESTRICT factor, const RowsOut& out) {
   constexpr int kRows = kVectors * kLanes;
+  constexpr int64_t kBuffered = 64;
   for (int v = 0; v < kVectors && v * kLanes < out.count; ++v) {
-    const VF scale = hn::Load(df, factor + v * kLanes);
+    const VF scale = hn::Load(DF(), factor + v * kLanes);
     const int count = HWY_MIN(out.count - v * kLanes, kLanes);
     char* const* rows = out.row + v * kLanes;
-    // Whole groups of four columns go straight to contiguous rows; the rest through a small buffer.
-    float buffer[kLanes][4];
     float* target[kLanes];
-    const bool direct = out.contiguous && count == kLanes;
-    for (int64_t column = 0; column < columns; column += 4) {
-      const int64_t n = HWY_MIN(columns - column, int64_t{4});
-      const bool buffered = !direct || n < 4;
-      for (int r = 0; r < kLanes; ++r) target[r] = buffered ? buffer[r] : reinterpret_cast<float*>(rows[r]) + column;
-      const float* p = from + column * kRows + v * kLanes;
-      VF a = hn::Mul(hn::Load(df, p), scale);
-      VF b = n > 1 ? hn::Mul(hn::Load(df, p + kRows), scale) : a;
-      VF c = n > 2 ? hn::Mul(hn::Load(df, p + 2 * kRows), scale) : a;
-      VF d = n > 3 ? hn::Mul(hn::Load(df, p + 3 * kRows), scale) : a;
-      TransposeBlocks(a, b, c, d);
-      StoreBlocks(df, a, target + 0, 0);
-      StoreBlocks(df, b, target + 1, 0);
-      StoreBlocks(df, c, target + 2, 0);
-      StoreBlocks(df, d, target + 3, 0);
-      if (buffered) {
-        for (int r = 0; r < count; ++r) StoreRow(buffer[r], n, rows[r] + column * out.stride, out.stride);
-      }
+    // Whole groups of four columns go straight to plain rows; the rest through a buffer.
+    const int64_t direct = out.plain && count == kLanes ? columns / 4 * 4 : 0;
+    if (direct > 0) {
+      for (int r = 0; r < kLanes; ++r) target[r] = reinterpret_cast<float*>(rows[r]);
+      TransposeOut<kRows>(from + v * kLanes, direct, scale, target);
+    }
+    float buffer[kLanes][kBuffered];
+    for (int r = 0; r < kLanes; ++r) target[r] = buffer[r];
+    for (int64_t column = direct; column < columns; column += kBuffered) {
+      const int64_t n = HWY_MIN(columns - column, kBuffered);
+      TransposeOut<kRows>(from + column * kRows + v * kLanes, n, scale, target);
+      StoreRows(out.dtype, buffer[0], kBuffered, n, rows, count, column * out.stride, out.stride);
     }
   }
 }

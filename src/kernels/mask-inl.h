@@ -151,7 +151,7 @@ HWY_INLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
   const VF zero = hn::Zero(df);
   VF sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero;
   for (int64_t j = 0; j < n; ++j) {
-    const float* p = rows.data + j * rows.stride;
+    const float* p = rows.Row<float>(j);
     int64_t c = 0;
     for (; c + 4 * kLanes <= d; c += 4 * kLanes) {
       sum0 = hn::MulAdd(hn::LoadU(df, p + c), zero, sum0);
@@ -174,7 +174,7 @@ inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d
     if (j % 64 == 0) poisoned[j / 64] = 0;
     bool finite = true;
     for (int64_t c = 0; c < d; c += kLanes) {
-      const VF x = hn::LoadN(df, rows.data + j * rows.stride + c, static_cast<size_t>(std::min<int64_t>(d - c, kLanes)));
+      const VF x = hn::LoadN(df, rows.Row<float>(j) + c, static_cast<size_t>(std::min<int64_t>(d - c, kLanes)));
       const auto is_finite = hn::Eq(hn::Mul(x, zero), zero);
       finite = finite && hn::AllTrue(df, is_finite);
       hn::StoreU(hn::IfThenElseZero(is_finite, x), df, to + j * to_stride + c);

@@ -103,9 +103,9 @@ struct RowEngine : F32Operands<LanesAreKeys, 0> {  // no stride aliases: rows ar
     int64_t key = span.first;
     for (; key + 4 <= span.end; key += 4) {
       ahead.Step();
-      RowScoresOf<4, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+      RowScoresOf<4, kRows>(k.Row<float>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
     }
-    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.data + key * k.stride, k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.Row<float>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
@@ -128,7 +128,7 @@ struct RowEngine : F32Operands<LanesAreKeys, 0> {  // no stride aliases: rows ar
   template <int kRows>
   static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g, const float* p, const float* alpha, float* o) {
     const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
-    const float* from = v.data + span.first * v.stride;
+    const float* from = v.Row<float>(span.first);
     const int64_t keys = span.end - span.first;
     p += span.first;
     int64_t c = 0;

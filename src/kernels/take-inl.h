@@ -15,25 +15,30 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Whether rows of the view can be read as arrays of float.
-HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
-  return dtype == DType::kF32 && element_stride == sizeof(float) && row_stride % static_cast<int64_t>(sizeof(float)) == 0 &&
-         reinterpret_cast<uintptr_t>(row) % alignof(float) == 0;
+// Whether rows of the view, which holds floats, can be read as arrays of its type.
+HWY_INLINE bool IsPlain(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
+  const int64_t size = SizeOf(dtype);
+  return element_stride == size && row_stride % size == 0 && reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(size) == 0;
 }
 
-// Rows of K or V of a block. Rows that are a multiple of `aliasing` bytes apart would compete for one set of the L1 cache: copied (0 = never).
-HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item, const Block& block, int64_t aliasing,
-                         float* copy) {
+// As arrays of float.
+HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
+  return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
+}
+
+// Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would compete for one set of the L1 cache: copied.
+template <class Engine>
+HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item, const Block& block, float* copy) {
   const SequenceLengths& sequence = call.lengths[item.sequence];
   const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
   const int64_t row_stride = view.stride[2];
-  const bool aliased = aliasing != 0 && row_stride != 0 && row_stride % aliasing == 0;
-  if (IsPlainF32(view.dtype, view.stride[3], row_stride, first) && !aliased) {
-    return {reinterpret_cast<const float*>(first), row_stride / static_cast<int64_t>(sizeof(float))};
+  const bool aliased = Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
+  if ((Engine::kReadsNarrow || view.dtype == DType::kF32) && IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
+    return {first, row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
   const int64_t stride = CopiedStride(d);
-  for (int64_t j = 0; j < block.n; ++j) LoadRow(view.dtype, first + j * row_stride, view.stride[3], d, copy + j * stride);
+  LoadRows(view.dtype, first, row_stride, view.stride[3], block.n, d, copy, stride);
   return {copy, stride};
 }
 
@@ -124,12 +129,13 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
 }
 
 // How engines that multiply in f32 take Q, K and V, and keep P and O.
-template <class Lanes, int64_t aliasing>
+template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
   using Weights = WeightsF32;
   using KeyRows = Rows;
   using ValueRows = Values;
   static constexpr int64_t kAliasing = aliasing;
+  static constexpr bool kReadsNarrow = reads_narrow;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
   static int64_t OutputColumns(int64_t dv) { return dv; }
@@ -145,12 +151,12 @@ struct F32Operands {
     HWY_NAMESPACE::PackQueries<Lanes>(call, item, w, tile);
   }
   static HWY_INLINE Rows TakeKeys(const KernelCall& call, const Item& item, const Block& block, const Scratch& w) {
-    return TakeRows(call, call.problem->k, item, block, kAliasing, w.k);
+    return TakeRows<F32Operands>(call, call.problem->k, item, block, w.k);
   }
   // V of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a sum, so non-finite elements are zeroed and listed.
   static HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
     const int64_t dv = call.geometry.dv;
-    const Rows rows = TakeRows(call, call.problem->v, item, block, kAliasing, w.v);
+    const Rows rows = TakeRows<F32Operands>(call, call.problem->v, item, block, w.v);
     if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
     IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
     return {{w.v, CopiedStride(dv)}, w.poisoned};

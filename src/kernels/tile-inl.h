@@ -22,10 +22,17 @@ struct Block {
   int64_t n;
 };
 
-// A matrix of f32 rows, keys of a block or what was made of them; stride in floats.
+// A matrix of rows of K or V, keys of a block: the caller's or copied ones.
 struct Rows {
-  const float* data;
-  int64_t stride;
+  const void* data;
+  int64_t stride;  // elements
+  DType dtype = DType::kF32;
+
+  // Row j; T is the type that dtype names.
+  template <class T>
+  const T* Row(int64_t j) const {
+    return static_cast<const T*>(data) + j * stride;
+  }
 };
 
 struct Values {

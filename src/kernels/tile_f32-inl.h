@@ -88,7 +88,7 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
     for (int64_t c = 0; c < g.dk; c += kChain) {
       const float* q = tile.q + c * Lanes::kRows;
       const int64_t depth = std::min(g.dk - c, kChain);
-      const float* from = k.data + span.first * k.stride + c;
+      const float* from = k.Row<float>(span.first) + c;
       float* to = s + span.first * Lanes::kRows;
       int64_t n = span.end - span.first;
       for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
@@ -102,7 +102,7 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
   static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span, const Geometry& g, const float* s,
                                     Ahead& ahead) {
     const Rows& v = values.rows;
-    const float* from = v.data + span.first * v.stride;
+    const float* from = v.Row<float>(span.first);
     const float* p = s + span.first * Lanes::kRows;
     const int64_t keys = span.end - span.first;
     float* o = tile.o;

@@ -1,5 +1,6 @@
 #include "reference/element.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -71,6 +72,23 @@ double FromBF16(uint16_t bits) {
   float value;
   std::memcpy(&value, &wide, sizeof(value));
   return value;
+}
+
+double Rounded(DType dtype, double x) {
+  if (dtype == DType::kF32) return static_cast<float>(x);
+  const bool f16 = dtype == DType::kF16;
+  const int digits = f16 ? 11 : 8;          // of a significand, the leading one included
+  const int least_unit = f16 ? -24 : -133;  // the exponent of the smallest subnormal
+  const double largest = f16 ? 65504 : 0x1.FEp127;
+  if (x == 0 || !std::isfinite(x)) return x;
+  const int unit = std::max(std::ilogb(x) - (digits - 1), least_unit);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
+  return std::fabs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), x) : rounded;
+}
+
+double StoredBound(DType dtype, double got, double want, double bound) {
+  if (dtype == DType::kF32 || !std::isfinite(want)) return bound;  // the contract's bound counts the rounding of f32
+  return std::max(0.0, got < want ? want - Rounded(dtype, want - bound) : Rounded(dtype, want + bound) - want);
 }
 
 double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) { return Value(x, {i0, i1, i2, i3}); }

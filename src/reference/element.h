@@ -13,6 +13,13 @@ namespace fovea::reference {
 double FromF16(uint16_t bits);
 double FromBF16(uint16_t bits);
 
+// x rounded to the nearest value of f32, f16 or bf16, ties to even: infinite from half a unit beyond the largest finite one on.
+double Rounded(DType dtype, double x);
+
+// How far from `want`, on the side of `got`, a result may be that was computed with an error up to `bound` and then rounded to the type of its tensor.
+// Rounding is monotone: the result lies between the rounded ends of want ± bound.
+double StoredBound(DType dtype, double got, double want, double bound);
+
 // x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round; bool and bit are 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
 

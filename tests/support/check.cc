@@ -20,6 +20,8 @@ struct Worst {
       ratio = std::isnan(got) ? 0 : std::numeric_limits<double>::infinity();
     } else if (std::isinf(want) || bound == 0) {
       ratio = got == want ? 0 : std::numeric_limits<double>::infinity();
+    } else if (std::isinf(bound)) {  // infinity is among what is right
+      ratio = std::isnan(got) ? std::numeric_limits<double>::infinity() : 0;
     } else {
       ratio = std::fabs(got - want) / bound;
       if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
@@ -55,9 +57,10 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
         // Of rows with an infinite t nothing is promised: their scores overflow float32, or the test does not want to look.
         if (exists && !std::isinf(t)) {
           for (int64_t c = 0; c < size.dv; ++c) {
-            worst.Look(reference::At(problem.out, queries.batch, h, queries.first + i, c),
-                       expected.out[r * static_cast<size_t>(size.dv) + static_cast<size_t>(c)], t * expected.max_abs_value[r] + smallest,
-                       "out", row, c);
+            const double got = reference::At(problem.out, queries.batch, h, queries.first + i, c);
+            const double want = expected.out[r * static_cast<size_t>(size.dv) + static_cast<size_t>(c)];
+            const double bound = t * expected.max_abs_value[r] + smallest;
+            worst.Look(got, want, reference::StoredBound(problem.out.dtype, got, want, bound), "out", row, c);
           }
           // The rule of the conformance suites: t and a relative 1e-5.
           if (problem.lse.present()) {

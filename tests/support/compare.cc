@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "reference/element.h"
+#include "support/owned_tensor.h"
 
 namespace fovea::test {
 namespace {
@@ -64,12 +65,15 @@ std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape, view.
   return Near(name, reference::ReadAll(got), expectation);
 }
 
-Outputs::Outputs(Problem* problem, bool token_major, bool with_weights) {
+Outputs::Outputs(Problem* problem, bool token_major, bool with_weights, DType out_type) {
   const int64_t B = problem->q.shape[0], Hq = problem->q.shape[1], Tq = problem->q.shape[2], Tk = problem->k.shape[2];
   const int64_t dv = problem->v.shape[3];
-  out_.assign(static_cast<size_t>(B * Hq * Tq * dv), kUntouched);
+  const int64_t element = SizeOf(out_type);
+  out_.resize(static_cast<size_t>(B * Hq * Tq * dv * element));
+  for (size_t n = 0; n < out_.size(); n += static_cast<size_t>(element)) EncodeElement(out_type, static_cast<double>(kUntouched), &out_[n]);
+  void* const out = out_.data();
   lse_.assign(static_cast<size_t>(B * Hq * Tq), kUntouched);
-  problem->out = token_major ? SwapAxes(View(out_.data(), {B, Tq, Hq, dv}), 1, 2) : View(out_.data(), {B, Hq, Tq, dv});
+  problem->out = token_major ? SwapAxes(View(out, out_type, {B, Tq, Hq, dv}), 1, 2) : View(out, out_type, {B, Hq, Tq, dv});
   problem->lse = View(lse_.data(), {B, Hq, Tq});
   problem->weights = MutableTensorView();
   if (with_weights) {
@@ -82,15 +86,17 @@ Outputs::Outputs(Problem* problem, bool token_major, bool with_weights) {
 }
 
 bool Outputs::Untouched() const {
-  const auto untouched = [](const std::vector<float>& values) {
-    return std::all_of(values.begin(), values.end(), [](float x) { return x == kUntouched; });
+  const auto untouched = [](const TensorView& view) {
+    const std::vector<double> values = reference::ReadAll(view);
+    const double fill = reference::Rounded(view.dtype, static_cast<double>(kUntouched));
+    return std::all_of(values.begin(), values.end(), [&](double x) { return x == fill; });
   };
-  return untouched(out_) && untouched(lse_) && untouched(weights_);
+  return untouched(out_view_) && untouched(lse_view_) && untouched(weights_view_);
 }
 
 bool Outputs::SameBits(const Outputs& other) const {
-  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
   };
   return same(out_, other.out_) && same(lse_, other.lse_) && same(weights_, other.weights_);
 }

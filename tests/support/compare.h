@@ -22,14 +22,14 @@ namespace fovea::test {
 ::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const Expectation& expectation);
 ::testing::AssertionResult Near(const std::string& name, const TensorView& got, const Expectation& expectation);
 
-// Memory for the outputs of a problem, dense f32 in the layout of the case, every element a number that no case produces, so that an element
+// Memory for the outputs of a problem, dense in the layout of the case, f32 but for out, every element a number that no case produces, so that an element
 // left out shows.
 class Outputs {
  public:
-  static constexpr float kUntouched = -987654.25f;
+  static constexpr float kUntouched = -987654.25f;  // −infinity in f16
 
   // Sets problem->out and lse, and weights if asked for. *this must outlive the use of the problem.
-  Outputs(Problem* problem, bool token_major, bool with_weights);
+  Outputs(Problem* problem, bool token_major, bool with_weights, DType out_type = DType::kF32);
   Outputs(const Outputs&) = delete;
   Outputs& operator=(const Outputs&) = delete;
 
@@ -41,7 +41,8 @@ class Outputs {
   bool SameBits(const Outputs& other) const;
 
  private:
-  std::vector<float> out_, lse_, weights_;
+  std::vector<char> out_;
+  std::vector<float> lse_, weights_;
   TensorView out_view_, lse_view_, weights_view_;
 };
 

@@ -303,14 +303,6 @@ size_t Suite::size() const { return contents_->manifest.at("cases").size(); }
 
 std::string Suite::CaseName(size_t index) const { return contents_->manifest.at("cases").at(index).at("name"); }
 
-bool Suite::IsF32(size_t index) const {
-  const json& inputs = contents_->manifest.at("cases").at(index).at("inputs");
-  for (const char* const name : {"q", "k", "v"}) {
-    if (inputs.contains(name) && inputs.at(name).at("dtype") != "f32") return false;
-  }
-  return true;
-}
-
 bool Suite::ExpectsError(size_t index) const { return contents_->manifest.at("cases").at(index).at("expect").contains("error"); }
 
 Case Suite::Load(size_t index) const {

@@ -56,8 +56,6 @@ class Suite {
 
   size_t size() const;
   std::string CaseName(size_t index) const;
-  // All of the dtypes of q, k and v, e.g. "f32" or "f16".
-  bool IsF32(size_t index) const;
   bool ExpectsError(size_t index) const;
   Case Load(size_t index) const;
 

@@ -281,11 +281,11 @@ void EncodeElement(DType dtype, double value, void* to) {
       return;
     }
     case DType::kBF16: {
-      // Truncation: a test stores what it then reads back, so how it rounds does not matter.
-      const float rounded = static_cast<float>(value);
+      const float rounded = static_cast<float>(value);  // f32 has enough bits more for rounding twice to be harmless to a test
       uint32_t bits;
       std::memcpy(&bits, &rounded, sizeof bits);
-      const uint16_t half = static_cast<uint16_t>(std::isnan(value) ? 0x7FC0 : bits >> 16);
+      const uint32_t nearest = bits + 0x7FFF + (bits >> 16 & 1);
+      const uint16_t half = static_cast<uint16_t>(std::isnan(value) ? 0x7FC0 : nearest >> 16);
       std::memcpy(to, &half, sizeof half);
       return;
     }

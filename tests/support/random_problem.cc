@@ -101,8 +101,14 @@ std::string ToString(const ProblemSpec& s) {
   if (s.cu_seqlens_k != DType::kNone) text << ", cu_seqlens_k " << fovea::Name(s.cu_seqlens_k);
   text << (s.lse ? ", lse" : "") << (s.weights ? ", weights" : "");
   if (s.scores) text << ", scores " << Name(*s.scores);
-  text << ", q " << ToString(s.q) << ", k " << ToString(s.k) << ", v " << ToString(s.v) << ", out " << ToString(s.out) << ", rest "
-       << ToString(s.rest);
+  const auto tensor = [&](const char* name, DType type, const Storage& storage) {
+    text << ", " << name << " " << fovea::Name(type) << " " << ToString(storage);
+  };
+  tensor("q", s.q_type, s.q);
+  tensor("k", s.k_type, s.k);
+  tensor("v", s.v_type, s.v);
+  tensor("out", s.out_type, s.out);
+  text << ", rest " << ToString(s.rest);
   return text.str();
 }
 
@@ -114,9 +120,9 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   if (packed_q) cu_seqlens_q = RandomSequences(s.cu_seqlens_q, s.B, s.Tq, random, &q_rows);
   if (packed_k) cu_seqlens_k = RandomSequences(s.cu_seqlens_k, s.B, s.Tk, random, &k_rows);
   const int64_t q_batch = packed_q ? 1 : s.B, k_batch = packed_k ? 1 : s.B;
-  q = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows, s.dk}, s.q);
-  k = OwnedTensor(DType::kF32, {k_batch, s.Hkv, k_rows, s.dk}, s.k);
-  v = OwnedTensor(DType::kF32, {k_batch, s.Hkv, k_rows, s.dv}, s.v);
+  q = OwnedTensor(s.q_type, {q_batch, s.Hq, q_rows, s.dk}, s.q);
+  k = OwnedTensor(s.k_type, {k_batch, s.Hkv, k_rows, s.dk}, s.k);
+  v = OwnedTensor(s.v_type, {k_batch, s.Hkv, k_rows, s.dv}, s.v);
   q.Fill(normal);
   k.Fill(normal);
   v.Fill(normal);
@@ -160,7 +166,7 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
     }
   }
   SpoilWhatIsNotThere();
-  out = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows, s.dv}, s.out);
+  out = OwnedTensor(s.out_type, {q_batch, s.Hq, q_rows, s.dv}, s.out);
   if (s.lse) lse = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows}, s.rest);
   if (s.weights) weights = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.Tk}, s.rest);
   if (s.scores) scores = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.Tk}, s.rest);

@@ -56,6 +56,7 @@ struct ProblemSpec {
   DType cu_seqlens_q = DType::kNone;
   DType cu_seqlens_k = DType::kNone;
 
+  DType q_type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32, out_type = DType::kF32;
   bool lse = true;
   bool weights = false;
   std::optional<ScoreStage> scores;
@@ -64,7 +65,7 @@ struct ProblemSpec {
 };
 std::string ToString(const ProblemSpec& spec);
 
-// Unit-normal q, k, v; bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets, masks uniform. Trees are chains that branch and begin anew. Of packed
+// Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets, masks uniform. Trees are chains that branch and begin anew. Of packed
 // sequences one is the longest, each other one empty or shorter, and up to three rows lie before the first and behind the last one. K and V at and behind
 // kv_lengths, rows outside of every sequence, and all padding hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
 struct RandomProblem {
