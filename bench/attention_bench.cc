@@ -45,7 +45,7 @@ void BenchAttention(benchmark::State& state, const Workload& workload, Target ta
 
   const auto limit = [&] {
     return workload.IsDecode() ? ReadGbps(tensors.kv_data(), tensors.kv_bytes(), threads).median
-                               : MultiplyAddGflops(target, threads).median;
+                               : ProductGflops(target, plan.product(), threads).median;
   };
   const double before = limit();
   int64_t index = 0;

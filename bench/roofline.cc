@@ -18,6 +18,7 @@
 namespace fovea::bench {
 // Elsewhere rates are unknown, and benchmarks report times alone.
 Loop MultiplyAddLoop(Target) { return {}; }
+Loop DotBF16Loop(Target) { return {}; }
 Loop ExpLoop(Target) { return {}; }
 void ReadAscending(const char* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) static_cast<void>(*static_cast<const volatile char*>(data + i));
@@ -112,7 +113,9 @@ size_t LastLevelCacheBytes() {
 
 }  // namespace
 
-Rate MultiplyAddGflops(Target target, int threads) { return RateOf(MultiplyAddLoop(target), threads); }
+Rate ProductGflops(Target target, Product product, int threads) {
+  return RateOf(product == Product::kBF16 ? DotBF16Loop(target) : MultiplyAddLoop(target), threads);
+}
 
 Rate ExpGeps(Target target, int threads) { return RateOf(ExpLoop(target), threads); }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "fovea/attention.h"
 #include "fovea/target.h"
 
 namespace fovea::bench {
@@ -20,9 +21,10 @@ struct Rate {
 
 // Everything is measured on `threads` threads at the same time and reported as their sum.
 
-// GFLOP/s of the f32 multiply-add of that instruction set (two FLOP a lane), out of registers. Where there is no fused one (SSE), of
-// independent multiplications and additions. kEmu128 runs what the compiler's baseline has: SSE2 or NEON.
-Rate MultiplyAddGflops(Target target, int threads = 1);
+// GFLOP/s of that instruction set's product, out of registers. kF32: multiply-adds (two FLOP a lane), or, where there is no fused one (SSE), independent
+// multiplications and additions; kEmu128 runs what the compiler's baseline has: SSE2 or NEON. kBF16: dot products of two pairs (four FLOP a lane); 0 where the
+// instruction set emulates them.
+Rate ProductGflops(Target target, Product product, int threads = 1);
 
 // 1e9 exp(x) a second in f32, out of registers: reduction by log2(e), polynomial of degree 6, scaling by 2^n.
 Rate ExpGeps(Target target, int threads = 1);

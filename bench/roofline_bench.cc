@@ -30,6 +30,9 @@ const bool kRegistered = [] {
     if (const Loop loop = MultiplyAddLoop(target); loop.run != nullptr) {
       benchmark::RegisterBenchmark(("roofline/multiply_add/" + isa).c_str(), BenchLoop, loop, "FLOP/s");
     }
+    if (const Loop loop = DotBF16Loop(target); loop.run != nullptr) {
+      benchmark::RegisterBenchmark(("roofline/dot_bf16/" + isa).c_str(), BenchLoop, loop, "FLOP/s");
+    }
     if (const Loop loop = ExpLoop(target); loop.run != nullptr) {
       benchmark::RegisterBenchmark(("roofline/exp/" + isa).c_str(), BenchLoop, loop, "exp/s");
     }

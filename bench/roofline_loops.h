@@ -14,7 +14,8 @@ struct Loop {
   double work = 0;                            // FLOP or exponentials an iteration
 };
 
-Loop MultiplyAddLoop(Target target);
+Loop MultiplyAddLoop(Target target);  // f32
+Loop DotBF16Loop(Target target);
 Loop ExpLoop(Target target);
 
 // Loads every byte once, lowest address first. `data` is 64-byte aligned, `bytes` a multiple of 512.

@@ -13,6 +13,7 @@ bool HasAvx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl");
 }
+bool HasAvx512Bf16() { return HasAvx512() && __builtin_cpu_supports("avx512bf16"); }
 bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
 // clang-format off
@@ -27,23 +28,25 @@ bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports
       "xmm29", "xmm30", "xmm31"
 
 // 24 sums hide the latency of four cycles on two ports three times over; 30 and 31 are the factors.
-__attribute__((target("avx512f,avx512vl"))) void MultiplyAddAvx512(int64_t iterations) {
 #define FOVEA_ZERO(r) "vpxord %%zmm" #r ", %%zmm" #r ", %%zmm" #r "\n\t"
+#define FOVEA_LOOP_AVX512(STEP) \
+  __asm__ volatile(                                                                                             \
+      FOVEA_0_TO_6(FOVEA_ZERO) FOVEA_7_TO_13(FOVEA_ZERO) FOVEA_14_TO_23(FOVEA_ZERO) FOVEA_ZERO(30) FOVEA_ZERO(31) \
+      ".p2align 5\n1:\n\t"                                                                                      \
+      FOVEA_0_TO_6(STEP) FOVEA_7_TO_13(STEP) FOVEA_14_TO_23(STEP)                                               \
+      "dec %0\n\tjnz 1b\n\t"                                                                                   \
+      "vzeroupper\n\t"                                                                                          \
+      : "+r"(iterations)                                                                                        \
+      :                                                                                                         \
+      : FOVEA_CLOBBERS_32)
 #define FOVEA_STEP(r) "vfmadd231ps %%zmm30, %%zmm31, %%zmm" #r "\n\t"
-  __asm__ volatile(
-      // clang-format off
-      FOVEA_0_TO_6(FOVEA_ZERO) FOVEA_7_TO_13(FOVEA_ZERO) FOVEA_14_TO_23(FOVEA_ZERO) FOVEA_ZERO(30) FOVEA_ZERO(31)
-      ".p2align 5\n1:\n\t"
-      FOVEA_0_TO_6(FOVEA_STEP) FOVEA_7_TO_13(FOVEA_STEP) FOVEA_14_TO_23(FOVEA_STEP)
-      "dec %0\n\tjnz 1b\n\t"
-      "vzeroupper\n\t"
-      // clang-format on
-      : "+r"(iterations)
-      :
-      : FOVEA_CLOBBERS_32);
+__attribute__((target("avx512f,avx512vl"))) void MultiplyAddAvx512(int64_t iterations) { FOVEA_LOOP_AVX512(FOVEA_STEP); }
 #undef FOVEA_STEP
+#define FOVEA_STEP(r) "vdpbf16ps %%zmm30, %%zmm31, %%zmm" #r "\n\t"
+__attribute__((target("avx512f,avx512vl"))) void DotBF16Avx512(int64_t iterations) { FOVEA_LOOP_AVX512(FOVEA_STEP); }
+#undef FOVEA_STEP
+#undef FOVEA_LOOP_AVX512
 #undef FOVEA_ZERO
-}
 
 // 14 sums and two factors are all sixteen registers.
 __attribute__((target("avx2,fma"))) void MultiplyAddAvx2(int64_t iterations) {
@@ -168,6 +171,7 @@ void ReadSse(const char* data, const char* end) {
 
 Loop MultiplyAddLoop(Target target) {
   switch (target) {
+    case Target::kAvx512Bf16:
     case Target::kAvx512:
       return HasAvx512() ? Loop{MultiplyAddAvx512, 24 * 16 * 2} : Loop{};
     case Target::kAvx2:
@@ -181,8 +185,11 @@ Loop MultiplyAddLoop(Target target) {
   }
 }
 
+Loop DotBF16Loop(Target target) { return target == Target::kAvx512Bf16 && HasAvx512Bf16() ? Loop{DotBF16Avx512, 24 * 16 * 4} : Loop{}; }
+
 Loop ExpLoop(Target target) {
   switch (target) {
+    case Target::kAvx512Bf16:
     case Target::kAvx512:
       return HasAvx512() ? Loop{ExpAvx512, kExpVectors * 16} : Loop{};
     case Target::kAvx2:

@@ -35,8 +35,18 @@ int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 Engine ChooseEngine(const Plan::State& plan, int64_t rows) {
   if (plan.options.engine != Engine::kAuto) return plan.options.engine;
-  const int64_t lanes = FindKernels(plan.target, Engine::kTile)->lanes;
+  if (plan.options.product == Product::kBF16) return Engine::kTile;
+  const int64_t lanes = FindKernels(plan.target, Engine::kTile, Product::kF32)->lanes;
   return rows <= std::max(lanes / 2, kLeastRowEngineRows) ? Engine::kRow : Engine::kTile;
+}
+
+bool AllAreBF16(const Plan::State& plan) {
+  return plan.q_type == DType::kBF16 && plan.k_type == DType::kBF16 && plan.v_type == DType::kBF16;
+}
+
+Product ChooseProduct(const Plan::State& plan, Engine engine) {
+  if (plan.options.product != Product::kAuto) return plan.options.product;
+  return engine == Engine::kTile && AllAreBF16(plan) && IsNativeProduct(plan.target, Product::kBF16) ? Product::kBF16 : Product::kF32;
 }
 
 // A sequence with nothing to read has geometry of the least scratch.
@@ -50,7 +60,8 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   SequencePlan s;
   s.sequence = b;
   s.engine = ChooseEngine(plan, rows);
-  s.kernels = FindKernels(plan.target, s.engine);
+  s.product = ChooseProduct(plan, s.engine);
+  s.kernels = FindKernels(plan.target, s.engine, s.product);
   const bool is_tile = s.engine == Engine::kTile;
 
   Geometry& g = s.geometry;
@@ -156,6 +167,9 @@ Status CheckOptions(const PlanOptions& o) {
   if (o.engine < Engine::kAuto || o.engine > Engine::kRow) {
     return Invalid("options.engine = %d, expected 0 (auto), 1 (tile) or 2 (row)", static_cast<int>(o.engine));
   }
+  if (o.product < Product::kAuto || o.product > Product::kBF16) {
+    return Invalid("options.product = %d, expected 0 (auto), 1 (f32) or 2 (bf16)", static_cast<int>(o.product));
+  }
   const struct {
     const char* name;
     int64_t value;
@@ -185,6 +199,20 @@ Status ChooseTarget(Target asked, Target* target) {
   }
   return Invalid("options.target = %s (%d), expected one that this build has and this CPU can run: %s", Name(asked),
                  static_cast<int>(asked), names);
+}
+
+// A forced product must be one that target, engine and types have.
+Status CheckProduct(const Plan::State& plan) {
+  if (plan.options.product != Product::kBF16) return Status();
+  if (!AllAreBF16(plan)) {
+    return Invalid("options.product = bf16, expected bf16 for q, k and v, which are %s, %s and %s", Name(plan.q_type), Name(plan.k_type),
+                   Name(plan.v_type));
+  }
+  if (plan.options.engine == Engine::kRow) return Invalid("options.product = bf16, expected f32 with options.engine = row");
+  if (!HasProduct(plan.target, Product::kBF16)) {
+    return Unsupported("options.product = bf16, expected f32 for target %s, which has no dot products of bf16", Name(plan.target));
+  }
+  return Status();
 }
 
 const SequencePlan& SequenceOf(const Plan::State& plan, int64_t task, int64_t SequencePlan::* first) {
@@ -389,6 +417,7 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   state->v_type = problem.v.dtype;
   state->out_type = problem.out.dtype;
   state->bias_type = problem.score.bias.dtype;
+  FOVEA_RETURN_IF_ERROR(CheckProduct(*state));
   state->present = PresentIn(problem);
   state->score_stage = problem.score_stage;
   state->causal = problem.score.causal;
@@ -445,6 +474,11 @@ Engine Plan::engine() const noexcept {
   return state_->sequences.empty() ? state_->options.engine : state_->sequences.front().engine;
 }
 
+Product Plan::product() const noexcept {
+  if (!valid()) return Product::kAuto;
+  return state_->sequences.empty() ? state_->options.product : state_->sequences.front().product;
+}
+
 Cost Plan::cost() const noexcept {
   Cost cost;
   if (!valid()) return cost;
@@ -485,9 +519,9 @@ std::string Plan::ToString() const {
     Append(text, "sequence %" PRId64 "  queries %" PRId64 "  keys %" PRId64 "  offset %" PRId64 "  pairs %.0f\n", s.sequence, l.q_length,
            l.kv_length, l.offset, s.pairs);
     Append(text,
-           "           engine %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64 " of %" PRId64
-           " keys\n",
-           fovea::Name(s.engine), s.geometry.tile_rows, s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits,
+           "           engine %s  product %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64 " rows a KV head  splits %" PRId64
+           " of %" PRId64 " keys\n",
+           fovea::Name(s.engine), fovea::Name(s.product), s.geometry.tile_rows, s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits,
            s.splits > 1 ? s.split_keys : l.kv_length);
   }
   if (state.sequences.size() > kListed) Append(text, "           … and %zu more sequences\n", state.sequences.size() - kListed);
@@ -508,6 +542,18 @@ const char* Name(Engine engine) noexcept {
       return "tile";
     case Engine::kRow:
       return "row";
+  }
+  return "unknown";
+}
+
+const char* Name(Product product) noexcept {
+  switch (product) {
+    case Product::kAuto:
+      return "auto";
+    case Product::kF32:
+      return "f32";
+    case Product::kBF16:
+      return "bf16";
   }
   return "unknown";
 }

@@ -20,6 +20,7 @@ namespace fovea {
 struct SequencePlan {
   int64_t sequence = 0;
   Engine engine = Engine::kAuto;
+  Product product = Product::kAuto;
   const EngineKernels* kernels = nullptr;
   Geometry geometry;
   int64_t item_rows = 1;      // rows of a row block

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "kernels/registry.h"
 #include "validate.h"
@@ -11,7 +12,8 @@ namespace fovea {
 namespace {
 
 // Best first; of different architectures, those of one are never compiled together.
-constexpr Target kAllTargets[] = {Target::kAvx512, Target::kAvx2, Target::kSse4, Target::kSse2, Target::kNeon, Target::kEmu128};
+constexpr Target kAllTargets[] = {Target::kNeonBf16, Target::kAvx512Bf16, Target::kAvx512, Target::kAvx2,
+                                  Target::kSse4,     Target::kSse2,       Target::kNeon,   Target::kEmu128};
 constexpr size_t kTargetCount = sizeof(kAllTargets) / sizeof(kAllTargets[0]);
 
 struct StoredList {
@@ -24,6 +26,15 @@ struct StoredList {
     list.data = targets;
   }
 };
+
+// Behind the next lesser one where the CPU runs that one faster.
+StoredList UsableList() {
+  StoredList stored([](Target t) { return IsCompiled(t) && CpuSupports(t); });
+  for (size_t n = 0; n + 1 < stored.list.count; ++n) {
+    if (!CpuPrefers(stored.targets[n])) std::swap(stored.targets[n], stored.targets[n + 1]), ++n;
+  }
+  return stored;
+}
 
 // "avx512, avx2, …"
 template <class Targets>
@@ -71,6 +82,10 @@ const char* Name(Target target) noexcept {
       return "avx512";
     case Target::kNeon:
       return "neon";
+    case Target::kAvx512Bf16:
+      return "avx512_bf16";
+    case Target::kNeonBf16:
+      return "neon_bf16";
   }
   return "unknown";
 }
@@ -99,8 +114,8 @@ TargetList CompiledTargets() noexcept {
 }
 
 TargetList UsableTargets() noexcept {
-  static const StoredList stored([](Target t) { return IsCompiled(t) && CpuSupports(t); });
-  return stored.list;
+  static const StoredList stored = UsableList();
+  return {stored.targets, stored.list.count};
 }
 
 Status ActiveTarget(Target* target) noexcept {

@@ -35,11 +35,11 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
   // Computes `problem` in every configuration and compares with the reference under the contract's precision.
   void ExpectReferenceEverywhere(Problem problem, const reference::ForwardResult& want, const PlanOptions& options,
                                  bool with_weights) const {
-    ForEachConfiguration(options, [&](const PlanOptions& configuration) {
+    ForEachConfiguration(problem, options, [&](const PlanOptions& configuration) {
       const Outputs outputs(&problem, case_.token_major, with_weights, problem.q.dtype);
       const Status status = PlanAndRun(problem, configuration);
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(Matches(problem, want));
+      EXPECT_TRUE(Matches(problem, want, WeightRounding(configuration.product)));
     });
   }
 
@@ -63,7 +63,7 @@ TEST_P(ConformanceAnswers, StoredAnswer) {
     }
   };
   for (const DType out_type : {DType::kF32, problem.q.dtype}) {
-    ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+    ForEachConfiguration(problem, {}, [&](const PlanOptions& configuration) {
       const Outputs outputs(&problem, case_.token_major, with_weights, out_type);
       const Status status = PlanAndRun(problem, configuration);
       ASSERT_TRUE(status.ok()) << status.message();
@@ -225,7 +225,7 @@ TEST_P(Conformance, NanInDeadKeys) {
     }
   }
   Problem problem = spoilt.problem;
-  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+  ForEachConfiguration(problem, {}, [&](const PlanOptions& configuration) {
     const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false, problem.q.dtype);
     const Status status = PlanAndRun(problem, configuration);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -312,7 +312,7 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
   other.score.query_offsets = View(offsets.data(), {B});
   if (score.causal != Causal::kNone) other.score.causal = Causal::kTopLeft;  // an explicit offset decides, whatever the alignment
 
-  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+  ForEachConfiguration(plain, {}, [&](const PlanOptions& configuration) {
     const Outputs want(&plain, case_.token_major, /*with_weights=*/true, plain.q.dtype),
         got(&other, case_.token_major, /*with_weights=*/true, other.q.dtype);
     ASSERT_TRUE(PlanAndRun(plain, configuration).ok());
@@ -350,7 +350,7 @@ TEST_P(ConformanceErrors, AreRefusedBeforeAnythingIsWritten) {
   SCOPED_TRACE(case_.error);
   Problem problem = case_.problem;
   const Outputs outputs(&problem, case_.token_major, /*with_weights=*/true);
-  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+  ForEachConfiguration(problem, {}, [&](const PlanOptions& configuration) {
     const Status status = PlanAndRun(problem, configuration);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_STRNE(status.message(), "");

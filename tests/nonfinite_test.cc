@@ -23,11 +23,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLowest = static_cast<double>(std::numeric_limits<float>::lowest());
 
-void RunOn(const Kernel& kernel, RandomProblem& p, PlanOptions options = {}) {
+void RunOn(const Kernel& kernel, RandomProblem& p, const PlanOptions& options = {}) {
   p.ResetOutputs();
-  options.target = kernel.target;
-  options.engine = kernel.engine;
-  const Status status = Attention(p.problem, options, SerialExecutor());
+  const Status status = Attention(p.problem, test::Options(kernel, options), SerialExecutor());
   ASSERT_TRUE(status.ok()) << ToString(kernel) << ": " << status.message();
 }
 

@@ -122,8 +122,7 @@ void ExpectEachSequenceAsAlone(RandomProblem& p, PlanOptions options = {}) {
   for (const Kernel& kernel : test::KernelsAndAuto()) {
     const Outcome packed = RunSerial(kernel, p, options);
     EXPECT_TRUE(p.OutputPaddingUntouched()) << ToString(kernel) << "\n" << ToString(p.spec);
-    options.target = kernel.target, options.engine = kernel.engine;
-    RunEachAlone(p, options);
+    RunEachAlone(p, test::Options(kernel, options));
     EXPECT_TRUE(Same(packed, test::OutcomeOf(p))) << ToString(kernel) << "\n" << ToString(p.spec);
     if (testing::Test::HasFatalFailure()) return;
   }

@@ -262,6 +262,14 @@ TEST(PlanTest, EngineNames) {
   EXPECT_STREQ(Name(static_cast<Engine>(-1)), "unknown");
 }
 
+TEST(PlanTest, ProductNames) {
+  EXPECT_STREQ(Name(Product::kAuto), "auto");
+  EXPECT_STREQ(Name(Product::kF32), "f32");
+  EXPECT_STREQ(Name(Product::kBF16), "bf16");
+  EXPECT_STREQ(Name(static_cast<Product>(3)), "unknown");
+  EXPECT_STREQ(Name(static_cast<Product>(-1)), "unknown");
+}
+
 // ---- one plan, many runs ----
 
 TEST(PlanTest, ServesTensorsOfAnyStridesAndData) {

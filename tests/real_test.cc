@@ -52,7 +52,7 @@ TEST_P(Real, EveryTargetAndEngine) {
   stored.out = reference::ReadAll(case_.expect.at("out").tensor.view);
   stored.lse = reference::ReadAll(case_.expect.at("lse").tensor.view);
   Problem problem = case_.problem;
-  ForEachConfiguration({}, [&](const PlanOptions& configuration) {
+  ForEachConfiguration(problem, {}, [&](const PlanOptions& configuration) {
     const Outputs outputs(&problem, case_.token_major, /*with_weights=*/true);
     const Status status = PlanAndRun(problem, configuration);
     ASSERT_TRUE(status.ok()) << status.message();

@@ -18,7 +18,8 @@
 namespace fovea {
 namespace {
 
-constexpr Target kAll[] = {Target::kAuto, Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kNeon};
+constexpr Target kAll[] = {Target::kAuto,   Target::kEmu128, Target::kSse2,       Target::kSse4,    Target::kAvx2,
+                           Target::kAvx512, Target::kNeon,   Target::kAvx512Bf16, Target::kNeonBf16};
 
 bool Contains(TargetList list, Target target) {
   for (Target t : list) {
@@ -28,15 +29,15 @@ bool Contains(TargetList list, Target target) {
 }
 
 TEST(TargetTest, NamesAndParsingAreInverse) {
-  const char* const names[] = {"auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon"};
-  for (size_t n = 0; n < 7; ++n) {
+  const char* const names[] = {"auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"};
+  for (size_t n = 0; n < 9; ++n) {
     EXPECT_STREQ(Name(kAll[n]), names[n]);
     Target parsed = Target::kNeon;
     const Status status = ParseTarget(names[n], &parsed);
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(parsed, kAll[n]);
   }
-  for (int value : {-1, 7, 1000}) EXPECT_STREQ(Name(static_cast<Target>(value)), "unknown");
+  for (int value : {-1, 9, 1000}) EXPECT_STREQ(Name(static_cast<Target>(value)), "unknown");
 }
 
 TEST(TargetTest, ParsingErrorsListTheValidNamesAndWriteNothing) {
@@ -65,11 +66,14 @@ TEST(TargetTest, ListsAreBestFirstWithoutRepetitionAndUsableOnesAreCompiled) {
     for (size_t n = 0; n < list.count; ++n) {
       EXPECT_NE(list.data[n], Target::kAuto);
       EXPECT_STRNE(Name(list.data[n]), "unknown");
-      if (n > 0) {
+      if (n > 0 && CpuPrefers(list.data[n]) && (list.data == CompiledTargets().data || CpuPrefers(list.data[n - 1]))) {
         EXPECT_GT(static_cast<int>(list.data[n - 1]), static_cast<int>(list.data[n]));
       }
+      for (size_t x = 0; x < n; ++x) EXPECT_NE(list.data[x], list.data[n]);
     }
   }
+  // A target that this CPU runs slower than the next one stands behind that one.
+  EXPECT_TRUE(CpuPrefers(UsableTargets().data[0]));
   for (Target target : UsableTargets()) EXPECT_TRUE(Contains(CompiledTargets(), target)) << Name(target);
 }
 
@@ -88,7 +92,7 @@ TEST(TargetTest, TheTestsCopyHasEveryTargetOfTheArchitecture) {
 #if defined(FOVEA_TEST_EMU128_ALONE)
   EXPECT_EQ(CompiledTargets().count, 1u);
 #elif defined(__x86_64__)
-  for (Target target : {Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512})
+  for (Target target : {Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kAvx512Bf16})
     EXPECT_TRUE(Contains(CompiledTargets(), target)) << Name(target);
   EXPECT_TRUE(Contains(UsableTargets(), Target::kSse2)) << "part of the architecture";
   EXPECT_FALSE(Contains(CompiledTargets(), Target::kNeon));
@@ -106,6 +110,11 @@ TEST(TargetTest, UsableIsWhatThisCpuReports) {
   EXPECT_EQ(Contains(UsableTargets(), Target::kSse4), __builtin_cpu_supports("sse4.2") != 0);
   EXPECT_EQ(Contains(UsableTargets(), Target::kAvx2), avx2);
   EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512), avx512);
+  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+                    __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni") &&
+                    __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("gfni") &&
+                    __builtin_cpu_supports("vpclmulqdq");
+  EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512Bf16), bf16);
 }
 #endif
 
@@ -122,10 +131,14 @@ TEST(TargetTest, APlanHasTheTargetAskedFor) {
 
 TEST(TargetTest, AForcedTargetIsTheOneThatRan) {
   // The code that ran left its own HWY_TARGET in the worker's scratch, which follows the partial states.
-  for (const test::Kernel& kernel : test::Kernels()) {
+  std::vector<test::Kernel> kernels = test::Kernels();
+  for (Target target : UsableTargets()) kernels.push_back({target, Engine::kTile, Product::kF32});
+  for (const test::Kernel& kernel : test::BF16Kernels()) kernels.push_back(kernel);
+  for (const test::Kernel& kernel : kernels) {
     for (int64_t Tk : {40, 3000}) {
       test::ProblemSpec s;
       s.Hq = 4, s.Hkv = 2, s.Tk = Tk, s.dk = s.dv = 16;
+      s.q_type = s.k_type = s.v_type = kernel.product == Product::kBF16 ? DType::kBF16 : DType::kF32;
       test::RandomProblem p(s, 1);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
@@ -136,7 +149,7 @@ TEST(TargetTest, AForcedTargetIsTheOneThatRan) {
       ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data(), memory.bytes()}).ok());
       ScratchHeader header;
       std::memcpy(&header, memory.data() + scratch, sizeof header);
-      EXPECT_EQ(header.executed_target, HighwayTarget(kernel.target)) << ToString(kernel) << " Tk " << Tk;
+      EXPECT_EQ(header.executed_target, HighwayTarget(kernel.target, kernel.product)) << ToString(kernel) << " Tk " << Tk;
     }
   }
 }

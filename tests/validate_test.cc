@@ -643,6 +643,9 @@ TEST(ValidateTest, OptionsOutOfRange) {
       {[](PlanOptions& o) { o.max_keys = kLeast; }, {"max_keys"}},
       {[](PlanOptions& o) { o.engine = static_cast<Engine>(3); }, {"engine", "3"}},
       {[](PlanOptions& o) { o.engine = static_cast<Engine>(-1); }, {"engine", "-1"}},
+      {[](PlanOptions& o) { o.product = static_cast<Product>(3); }, {"product", "3"}},
+      {[](PlanOptions& o) { o.product = static_cast<Product>(-1); }, {"product", "-1"}},
+      {[](PlanOptions& o) { o.product = Product::kBF16; }, {"product", "bf16", "f32"}},
       {[](PlanOptions& o) { o.target = static_cast<Target>(99); }, {"target", "99"}},
       {[](PlanOptions& o) { o.target = static_cast<Target>(-1); }, {"target", "-1"}},
   };
@@ -670,7 +673,8 @@ TEST(ValidateTest, HugeTestHooksAreUpperBoundsOnly) {
 }
 
 TEST(ValidateTest, TargetsThatAreNotUsableAreErrors) {
-  for (Target target : {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kNeon}) {
+  for (Target target : {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kNeon, Target::kAvx512Bf16,
+                        Target::kNeonBf16}) {
     bool usable = false;
     for (Target t : UsableTargets()) usable = usable || t == target;
     if (usable) continue;

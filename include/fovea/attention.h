@@ -60,9 +60,21 @@ enum class Engine : int32_t {
 // "auto", "tile", "row"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Engine engine) noexcept;
 
+// What multiplies. Sums are f32 in any case.
+enum class Product : int32_t {
+  kAuto = 0,  // from types and ISA
+  kF32 = 1,   // multiply-adds in f32: narrower types are widened
+  kBF16 =
+      2,  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they multiply V. Only the tile engine has them.
+};
+
+// "auto", "f32", "bf16"; "unknown" for values outside the enumeration.
+FOVEA_EXPORT const char* Name(Product product) noexcept;
+
 struct PlanOptions {
   Target target = Target::kAuto;
   Engine engine = Engine::kAuto;
+  Product product = Product::kAuto;
   // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's own.
   int64_t max_queries = 0;
   int64_t max_keys = 0;
@@ -108,6 +120,7 @@ class FOVEA_EXPORT Plan {
   size_t WorkspaceBytes(int workers) const noexcept;
   Target target() const noexcept;
   Engine engine() const noexcept;
+  Product product() const noexcept;
   Cost cost() const noexcept;
   // Several lines for people: shapes, target, engine, tile, block, splits, items, workspace.
   std::string ToString() const;

@@ -16,9 +16,11 @@ enum class Target : int32_t {
   kEmu128 = 1,  // portable C++, no SIMD instructions
   kSse2 = 2,
   kSse4 = 3,
-  kAvx2 = 4,    // with FMA and F16C: Haswell, Zen
-  kAvx512 = 5,  // F, BW, CD, DQ, VL: Skylake server, Zen 4
-  kNeon = 6,    // AArch64 Advanced SIMD
+  kAvx2 = 4,        // with FMA and F16C: Haswell, Zen
+  kAvx512 = 5,      // F, BW, CD, DQ, VL: Skylake server, Zen 4
+  kNeon = 6,        // AArch64 Advanced SIMD
+  kAvx512Bf16 = 7,  // AVX-512 with what Zen 4 and Sapphire Rapids add, dot products of bf16 among it
+  kNeonBf16 = 8,    // Advanced SIMD with f16 arithmetic and dot products of bf16: Neoverse N2 and V1
 };
 
 // A fixed list in static storage.
@@ -29,14 +31,15 @@ struct TargetList {
   const Target* end() const { return data + count; }
 };
 
-// "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon"; "unknown" for values outside the enumeration.
+// "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Target target) noexcept;
 
 // The target of that name; an error that lists the valid names otherwise. `target` is written only on success.
 FOVEA_EXPORT Status ParseTarget(const char* name, Target* target) noexcept;
 
-// Best first; thread-safe.
+// The most capable first; thread-safe.
 FOVEA_EXPORT TargetList CompiledTargets() noexcept;
+// The best first: a CPU may run a more capable target slower than a lesser one (VDPBF16PS on Intel's cores); thread-safe.
 FOVEA_EXPORT TargetList UsableTargets() noexcept;
 
 // What Target::kAuto means in this process: FOVEA_TARGET if set (read once, at the first use), else the best usable one. An error, the

@@ -132,6 +132,7 @@ int RunAttend(const Args& args) {
   PlanOptions options;
   options.target = TargetFor(args.Text("--isa", "auto"));
   options.engine = EngineFor(args.Text("--engine", "auto"));
+  options.product = ProductFor(args.Text("--product", "auto"));
   const Threads threads(static_cast<int>(args.Integer("--threads", 1, 1, 1024)));
 
   Loaded loaded;
@@ -182,6 +183,7 @@ Command AttendCommand() {
               {"--sinks", "FILE", "a logit per head that only adds to the denominator, f32 [Hq]"},
               {"--isa", "NAME", "instruction set (default auto; see fovea info)"},
               {"--engine", "auto|tile|row", "kernel (default auto)"},
+              {"--product", "auto|f32|bf16", "what multiplies (default auto)"},
               {"--threads", "N", "default 1"},
               {"--check", nullptr, "compare with the reference in double; exit code 1 if out of bounds"},
           },

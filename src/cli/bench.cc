@@ -55,6 +55,7 @@ struct Request {
   std::vector<Target> targets;
   std::vector<int> threads;
   Engine engine = Engine::kAuto;
+  Product product = Product::kAuto;
   double seconds = 1;
   bool json = false, baseline = false;
 };
@@ -86,6 +87,7 @@ Request ReadRequest(const Args& args) {
     const Threads available(request.threads.back());  // a Failure now rather than after minutes
   }
   request.engine = EngineFor(args.Text("--engine", "auto"));
+  request.product = ProductFor(args.Text("--product", "auto"));
   request.seconds = args.Number("--seconds", 1);
   if (request.seconds <= 0) throw Failure("--seconds = " + args.Text("--seconds") + ", expected more than 0");
   request.json = args.Has("--json");
@@ -176,8 +178,8 @@ bool BenchWorkload(const Request& request, const bench::Workload& workload, cons
   for (const Target target : request.targets) {
     for (const int threads : request.threads) {
       progress->Step(workload.name + " " + Name(workload.type) + " " + Where(target, threads));
-      const Measurement m =
-          MeasureWorkload(workload, tensors, {target, request.engine, threads, request.seconds, limits.read_gbps(threads)});
+      const Measurement m = MeasureWorkload(workload, tensors,
+                                            {target, request.engine, request.product, threads, request.seconds, limits.read_gbps(threads)});
       progress->Clear();
       nlohmann::ordered_json line = ToJson(m);
       if (baseline.has_value()) {
@@ -206,9 +208,9 @@ bool BenchContenders(const Request& request, const Limits& limits, const Output&
   for (const Target target : request.targets) {
     for (const int threads : request.threads) {
       progress->Step("checking on " + Where(target, threads));
-      const std::vector<Comparison> comparisons =
-          Compare(request.contenders, tensors, {target, request.engine, threads, request.seconds, limits.read_gbps(threads)},
-                  [&] { progress->Step("comparing on " + Where(target, threads)); });
+      const std::vector<Comparison> comparisons = Compare(
+          request.contenders, tensors, {target, request.engine, request.product, threads, request.seconds, limits.read_gbps(threads)},
+          [&] { progress->Step("comparing on " + Where(target, threads)); });
       progress->Clear();
       const bool ok = std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.measurement.accuracy.ok(); });
       for (const Comparison& comparison : comparisons) {
@@ -264,6 +266,7 @@ Command BenchCommand() {
           {"--types", "f32", "element types (default f32)"},
           {"--isa", "best|all|NAMES", "instruction sets (default best)"},
           {"--engine", "auto|tile|row", "kernel (default auto)"},
+          {"--product", "auto|f32|bf16", "what multiplies (default auto)"},
           {"--threads", "N,M", "numbers of threads, one run each (default 1)"},
           {"--seconds", "X", "time for each run (default 1)"},
           {"--baseline", nullptr, "also time standard attention, which stores the score matrix, where no modifier changes scores"},

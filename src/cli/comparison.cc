@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "bench/roofline.h"
@@ -54,21 +55,26 @@ std::vector<Comparison> Compare(const std::vector<Contender>& contenders, const 
   bench::TimingOptions timing;
   timing.threads = options.threads;
   timing.seconds = options.seconds;
-  std::vector<double> peaks;
+  std::map<Product, std::vector<double>> peaks;
+  for (const Comparison& comparison : comparisons) peaks[comparison.measurement.product];
   bool noisy_peak = false;
   const bench::Turns turns = bench::MeasureInTurns(timing, runs, [&] {
-    const bench::Rate peak = bench::MultiplyAddGflops(options.target, options.threads);
-    peaks.push_back(peak.median);
-    noisy_peak |= peak.noisy;
+    for (auto& [product, rates] : peaks) {
+      const bench::Rate peak = bench::ProductGflops(options.target, product, options.threads);
+      rates.push_back(peak.median);
+      noisy_peak |= peak.noisy;
+    }
   });
-  const bench::Quartiles peak = bench::QuartilesOf(peaks);
-  noisy_peak |= peak.high - peak.low > kDrift * peak.median;
+  for (const auto& product : peaks) {
+    const bench::Quartiles peak = bench::QuartilesOf(product.second);
+    noisy_peak |= peak.high - peak.low > kDrift * peak.median;
+  }
 
   for (size_t n = 0; n < contenders.size(); ++n) {
     Comparison& comparison = comparisons[n];
     Measurement& m = comparison.measurement;
     m.timing = turns.timings[n];
-    m.peak_gflops = peak.median;
+    m.peak_gflops = bench::QuartilesOf(peaks[m.product]).median;
     m.read_gbps = options.read_gbps;
     m.noisy = m.timing.noisy || noisy_peak;
     comparison.time = bench::RatioOf(turns, n, contenders[n].base);

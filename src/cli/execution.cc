@@ -45,6 +45,13 @@ Engine EngineFor(const std::string& name) {
   throw Failure("--engine = '" + name + "', expected auto, tile or row");
 }
 
+Product ProductFor(const std::string& name) {
+  for (const Product product : {Product::kAuto, Product::kF32, Product::kBF16}) {
+    if (name == Name(product)) return product;
+  }
+  throw Failure("--product = '" + name + "', expected auto, f32 or bf16");
+}
+
 Threads::Threads(int threads) {
   if (threads == 1) return;
 #if FOVEA_CLI_TBB

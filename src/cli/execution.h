@@ -16,7 +16,8 @@ namespace fovea::cli {
 std::vector<Target> TargetsFor(const std::string& names);
 Target TargetFor(const std::string& name);  // one of the names, "auto" included
 
-Engine EngineFor(const std::string& name);  // "auto", "tile", "row"
+Engine EngineFor(const std::string& name);    // "auto", "tile", "row"
+Product ProductFor(const std::string& name);  // "auto", "f32", "bf16"
 
 // One thread is the serial executor; more need oneTBB and throw where the program was built without it.
 class Threads {

@@ -32,6 +32,7 @@ Plan PlanFor(const bench::WorkloadTensors& tensors, const MeasurementOptions& op
   PlanOptions plan_options;
   plan_options.target = options.target;
   plan_options.engine = options.engine;
+  plan_options.product = options.product;
   Plan plan;
   Check(Plan::Create(tensors.At(0), plan_options, &plan));
   return plan;
@@ -45,6 +46,7 @@ CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadT
   measurement_.workload = workload;
   measurement_.options = options;
   measurement_.engine = plan_.engine();
+  measurement_.product = plan_.product();
   measurement_.workspace_bytes = plan_.WorkspaceBytes(executor.Workers());
   Run(0);
   measurement_.accuracy = bench::CompareSampledRows(tensors.At(0));
@@ -58,7 +60,7 @@ Measurement MeasureWorkload(const bench::Workload& workload, const bench::Worklo
   Measurement m = call.measurement();
   if (!m.accuracy.ok()) return m;
 
-  const auto peak = [&] { return bench::MultiplyAddGflops(options.target, options.threads); };
+  const auto peak = [&] { return bench::ProductGflops(options.target, m.product, options.threads); };
   const auto read = [&] {
     return workload.IsDecode() ? bench::ReadGbps(tensors.kv_data(), tensors.kv_bytes(), options.threads)
                                : bench::Rate{options.read_gbps, options.read_gbps, false};
@@ -101,6 +103,7 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
                                  {"type", Name(w.type)},
                                  {"isa", Name(m.options.target)},
                                  {"engine", Name(m.engine)},
+                                 {"product", Name(m.product)},
                                  {"threads", m.options.threads},
                                  {"max_err", m.accuracy.max_error},
                                  {"bound", m.accuracy.bound},

@@ -19,6 +19,7 @@ namespace fovea::cli {
 struct MeasurementOptions {
   Target target = Target::kAuto;
   Engine engine = Engine::kAuto;
+  Product product = Product::kAuto;
   int threads = 1;
   double seconds = 1;    // of timing, apart from warming up and measuring limits
   double read_gbps = 0;  // of this number of threads; decode workloads measure their own
@@ -27,11 +28,12 @@ struct MeasurementOptions {
 struct Measurement {
   bench::Workload workload;
   MeasurementOptions options;
-  Engine engine = Engine::kAuto;  // that the plan chose
+  Engine engine = Engine::kAuto;     // that the plan chose
+  Product product = Product::kAuto;  // likewise
   size_t workspace_bytes = 0;
   bench::Accuracy accuracy;  // of sampled rows, checked before timing
   bench::Timing timing;
-  double peak_gflops = 0;  // multiply-adds of the instruction set on that many threads, mean of before and after; 0: unknown
+  double peak_gflops = 0;  // the product on that many threads, mean of before and after; 0: unknown
   double read_gbps = 0;    // reading memory on that many threads; for decode the memory of K and V, mean of before and after
   bool noisy = false;      // the timing is, or a limit was, or drifted by more than a tenth meanwhile
 

@@ -36,37 +36,27 @@ HWY_INLINE void BeginTile(const KernelCall& call, const Item& item, const Tile& 
       tile.state.l[r] = 1.0f;
     });
   }
-  if (with_output) std::fill_n(tile.o, Engine::Lanes::TileFloats(g.tile_lanes, g.dv), 0.0f);
-}
-
-// Values of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a sum, so non-finite elements are zeroed and listed.
-template <class Engine>
-HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
-  const int64_t dv = call.geometry.dv;
-  const Rows rows = TakeRows<Engine>(call, call.problem->v, item, block, w.v);
-  if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
-  IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
-  return {{w.v, CopiedStride(dv)}, w.poisoned};
+  if (with_output) Engine::BeginOutput(tile, g);
 }
 
 // Adds p·v for the non-finite elements of V that TakeValues left out, in the rows that do see them.
 template <class Engine>
 inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, const Tile& tile, const Block& block, const Span& span,
-                                     const Values& values, const Scratch& w) {
+                                     const uint64_t* poisoned, const Scratch& w) {
   using Lanes = typename Engine::Lanes;
   const Geometry& g = call.geometry;
   const TensorView& v = call.problem->v;
   const SequenceLengths& sequence = call.lengths[item.sequence];
   const Removals removals(call, item, tile);
   for (int64_t j = span.first; j < span.end; ++j) {
-    if ((values.poisoned[j / 64] >> (j % 64) & 1) == 0) continue;
+    if ((poisoned[j / 64] >> (j % 64) & 1) == 0) continue;
     const int64_t key = block.first + j;
     bool loaded = false;
     ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
       if (key < tile.visible[r].first || key >= tile.visible[r].end || removals.Has(r, h, i, key)) return;
       if (!loaded) LoadRow(v.dtype, RowOf(v, sequence.kv_batch, item.kv_head, sequence.kv_first + key), v.stride[3], g.dv, w.v_row);
       loaded = true;
-      const float p = w.s[Lanes::Index(r, j, g.block_keys)];
+      const float p = Engine::Weights::template At<Lanes>(w.s, r, j, g.block_keys);
       for (int64_t c = 0; c < g.dv; ++c) {
         if (w.v_row[c] - w.v_row[c] != 0.0f) tile.o[Lanes::Index(r, c, g.dv)] += p * w.v_row[c];
       }
@@ -119,8 +109,9 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
       removes = removes || spans[t].partial || spans[t].masked || spans[t].in_tree;
     }
     if (seen == 0) continue;
-    const Rows k = TakeRows<Engine>(call, call.problem->k, item, block, w.k);
-    const Values v = with_values ? TakeValues<Engine>(call, item, block, removes, w) : Values{{nullptr, 0}, nullptr};
+    const typename Engine::KeyRows k = Engine::TakeKeys(call, item, block, w);
+    typename Engine::ValueRows v = {};
+    if (with_values) v = Engine::TakeValues(call, item, block, removes, w);
     ahead.block = PrefetchQueue();
     const int64_t left = keys.end - first - g.block_keys;  // keys behind this block
     if (left > 0) {
@@ -152,7 +143,7 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
 template <class Engine>
 HWY_INLINE void SoftmaxOf(const Tile& tile, const Span& span, const Geometry& g, float* s) {
   using Lanes = typename Engine::Lanes;
-  Softmax<Lanes>(s, tile.count, span.first, RoundUp(span.end, Lanes::kKeyStep), g.block_keys, tile.state);
+  Softmax<Lanes, typename Engine::Weights>(s, tile.count, span.first, RoundUp(span.end, Lanes::kKeyStep), g.block_keys, tile.state);
 }
 
 // The rows of an output tensor that the tile writes: those of query 0 are `index` on the third axis of `batch`.
@@ -188,8 +179,8 @@ HWY_INLINE void StoreLse(const KernelCall& call, const SequenceLengths& sequence
 }
 
 // 1 / l, and 0 for rows that have seen nothing.
-HWY_INLINE void InverseDenominators(const Tile& tile, int64_t lanes, float* inverse) {
-  for (int64_t r = 0; r < lanes; ++r) inverse[r] = r >= tile.count || tile.state.l[r] == 0.0f ? 0.0f : 1.0f / tile.state.l[r];
+HWY_INLINE void InverseDenominators(const float* l, int64_t count, int64_t lanes, float* inverse) {
+  for (int64_t r = 0; r < lanes; ++r) inverse[r] = r >= count || l[r] == 0.0f ? 0.0f : 1.0f / l[r];
 }
 
 // out = O / l and lse; or the tile's part of a partial state.
@@ -198,7 +189,7 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
   using Lanes = typename Engine::Lanes;
   const Geometry& g = call.geometry;
   float* inverse = w.row_values;
-  InverseDenominators(tile, g.tile_lanes, inverse);
+  InverseDenominators(Engine::Denominators(tile, g), tile.count, g.tile_lanes, inverse);
   if (item.partial != nullptr) {
     const int64_t row = tile.first_row - item.first_row;
     RowsOut out;
@@ -232,7 +223,7 @@ HWY_INLINE int BeginTiles(const KernelCall& call, const Item& item, const Scratc
     tile.first_row = item.first_row + row;
     tile.count = static_cast<int>(std::min<int64_t>(g.tile_rows, item.rows - row));
     FindVisibleKeys(call, item, tile);
-    if (tile.any.first < tile.any.end) PackQueries<typename Engine::Lanes>(call, item, w, tile);
+    if (tile.any.first < tile.any.end) Engine::PackQueries(call, item, w, tile);
     BeginTile<Engine>(call, item, tile, with_output);
   }
   w.header->executed_target = HWY_TARGET;
@@ -245,11 +236,12 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(call, item, w, true, tiles);
   ForEachScoredBlock<Engine>(call, item, tiles, count, true, w,
-                             [&](const Tile& tile, const Block& block, const Span& span, const Values& v, Ahead& ahead) HWY_ATTR {
-                               SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
-                               Engine::Accumulate(tile, v.rows, span, call.geometry, w.s, ahead);
-                               if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v, w);
-                             });
+                             [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows& v, Ahead& ahead)
+                                 HWY_ATTR {
+                                   SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
+                                   Engine::Accumulate(tile, v, span, call.geometry, w.s, ahead);
+                                   if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v.poisoned, w);
+                                 });
   for (int t = 0; t < count; ++t) Finish<Engine>(call, item, tiles[t], w);
 }
 
@@ -285,7 +277,7 @@ HWY_INLINE void StoreScores(const KernelCall& call, const Item& item, const Tile
 template <class Lanes>
 HWY_INLINE void Normalise(const Tile& tile, const Span& span, const Geometry& g, const Scratch& w) {
   float* inverse = w.row_values;
-  InverseDenominators(tile, g.tile_lanes, inverse);
+  InverseDenominators(tile.state.l, tile.count, g.tile_lanes, inverse);
   ForEachScore<Lanes>(w.s, tile, span, g.block_keys, [&](VF s, int64_t row, int64_t) HWY_ATTR {
     const VF p = ExpNonPositive(DF(), hn::Sub(s, ExponentBase(Lanes::PerRow(tile.state.m, row))));
     // A removed pair has weight 0 even in a NaN row, where the denominator is NaN.
@@ -306,11 +298,12 @@ void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
   for (bool final : {false, true}) {
     if (!final && !weights) continue;
     ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                               [&](const Tile& tile, const Block& block, const Span& span, const Values&, Ahead&) HWY_ATTR {
-                                 if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s);
-                                 if (weights) Normalise<Lanes>(tile, span, g, w);
-                                 StoreScores<Engine>(call, item, tile, block, span, w);
-                               });
+                               [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows&, Ahead&)
+                                   HWY_ATTR {
+                                     if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s);
+                                     if (weights) Normalise<Lanes>(tile, span, g, w);
+                                     StoreScores<Engine>(call, item, tile, block, span, w);
+                                   });
   }
 }
 
@@ -345,6 +338,32 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
     StoreRow(problem.out.dtype, sum, g.dv, RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
     if (problem.lse.present()) StoreLse(call, sequence, h, i, LogSumExp(m, l));
   }
+}
+
+// f of the engine that a geometry means: its tiles have one or two vectors of queries, which the plan chooses by the number of rows.
+template <template <int> class Engine, class F>
+HWY_INLINE auto WithTileEngine(const Geometry& g, const F& f) {
+  return g.tile_lanes == kLanes ? f(Engine<1>()) : f(Engine<2>());
+}
+
+template <template <int> class Engine>
+EngineKernels TileKernels() {
+  EngineKernels kernels;
+  kernels.lanes = kLanes;
+  kernels.max_tile_rows = 2 * kLanes;
+  kernels.scratch_bytes = [](const Geometry& g) {
+    return WithTileEngine<Engine>(g, [&](auto engine) { return CarveScratch<decltype(engine)>(g, nullptr).bytes; });
+  };
+  kernels.attend = [](const KernelCall& call, const Item& item, char* scratch) {
+    WithTileEngine<Engine>(call.geometry, [&](auto engine) { Attend<decltype(engine)>(call, item, scratch); });
+  };
+  kernels.matrix = [](const KernelCall& call, const Item& item, char* scratch) {
+    WithTileEngine<Engine>(call.geometry, [&](auto engine) { EmitMatrix<decltype(engine)>(call, item, scratch); });
+  };
+  kernels.merge = [](const KernelCall& call, const MergeItem& item, char* scratch) {
+    WithTileEngine<Engine>(call.geometry, [&](auto engine) { MergeParts<decltype(engine)>(call, item, scratch); });
+  };
+  return kernels;
 }
 
 }  // namespace HWY_NAMESPACE

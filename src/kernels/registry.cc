@@ -7,12 +7,49 @@
 
 namespace fovea {
 
-const EngineKernels* FindKernels(Target target, Engine engine) noexcept {
+namespace {
+
+// The target whose kernels a target has for what it adds nothing to.
+Target WithoutProducts(Target target) {
+  switch (target) {
+    case Target::kAvx512Bf16:
+      return Target::kAvx512;
+    case Target::kNeonBf16:
+      return Target::kNeon;
+    default:
+      return target;
+  }
+}
+
+#if HWY_ARCH_X86
+// All that a compiler may use for HWY_AVX3_ZEN4. Highway reports that target on AMD alone, though others run its code: AVX3_DL and BF16 are its parts.
+bool CpuHasAvx512Bf16() {
+  __builtin_cpu_init();
+  return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0 && __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
+}  // namespace
+
+const EngineKernels* FindKernels(Target target, Engine engine, Product product) noexcept {
+  if (product == Product::kBF16) return engine == Engine::kTile ? TileBF16KernelsFor(target) : nullptr;
+  target = WithoutProducts(target);
   return engine == Engine::kTile ? TileF32KernelsFor(target) : RowF32KernelsFor(target);
 }
 
-int64_t HighwayTarget(Target target) noexcept {
+bool HasProduct(Target target, Product product) noexcept {
+  return product == Product::kBF16 ? HasTileBF16Kernels(target) : (HWY_TARGETS & HighwayTarget(target, product)) != 0;
+}
+
+bool IsNativeProduct(Target target, Product product) noexcept {
+  return product == Product::kF32 || (product == Product::kBF16 && target != WithoutProducts(target));
+}
+
+int64_t HighwayTarget(Target target, Product product) noexcept {
+  if (product == Product::kF32) target = WithoutProducts(target);
   switch (target) {
+    case Target::kAvx512Bf16:
+      return HWY_AVX3_ZEN4;
     case Target::kAvx512:
       return HWY_AVX3;
     case Target::kAvx2:
@@ -21,6 +58,8 @@ int64_t HighwayTarget(Target target) noexcept {
       return HWY_SSE4;
     case Target::kSse2:
       return HWY_SSE2;
+    case Target::kNeonBf16:
+      return HWY_NEON_BF16;
     case Target::kNeon:
       return HWY_NEON_WITHOUT_AES;
     case Target::kEmu128:
@@ -31,8 +70,26 @@ int64_t HighwayTarget(Target target) noexcept {
   return 0;
 }
 
-bool IsCompiled(Target target) noexcept { return (HWY_TARGETS & HighwayTarget(target)) != 0; }
+bool IsCompiled(Target target) noexcept {
+  return HasProduct(target, Product::kF32) && (target == WithoutProducts(target) || HasProduct(target, Product::kBF16));
+}
 
-bool CpuSupports(Target target) noexcept { return target == Target::kEmu128 || (hwy::SupportedTargets() & HighwayTarget(target)) != 0; }
+bool CpuSupports(Target target) noexcept {
+  if (target == Target::kEmu128) return true;
+#if HWY_ARCH_X86
+  if (target == Target::kAvx512Bf16) return CpuHasAvx512Bf16();
+#endif
+  return (hwy::SupportedTargets() & HighwayTarget(target, Product::kBF16)) != 0;
+}
+
+bool CpuPrefers(Target target) noexcept {
+#if HWY_ARCH_X86
+  // AMD's cores multiply twice as many bf16 as f32; Intel's keep that to AMX and need up to four times as long for VDPBF16PS as for the f32 multiply-adds it
+  // replaces (bench/README.md).
+  if (target == Target::kAvx512Bf16) return __builtin_cpu_is("amd");
+#endif
+  static_cast<void>(target);
+  return true;
+}
 
 }  // namespace fovea

@@ -8,24 +8,37 @@
 
 namespace fovea {
 
-// The f32 kernels of `engine` (kTile or kRow) for `target`, which must be usable: making the table runs code of that target.
-const EngineKernels* FindKernels(Target target, Engine engine) noexcept;
+// The kernels of `engine` (kTile or kRow) and `product` (kF32 or kBF16) for `target`, which must be usable: making the table runs code of that target. Null
+// where there are none: products of bf16 have a tile engine only, on the targets that HasProduct names.
+const EngineKernels* FindKernels(Target target, Engine engine, Product product) noexcept;
 
-// Highway's HWY_TARGET of a target; 0 for kAuto.
-int64_t HighwayTarget(Target target) noexcept;
+// Whether this build has kernels for that target and product.
+bool HasProduct(Target target, Product product) noexcept;
+
+// Whether the target is there for this product: its instructions multiply so.
+bool IsNativeProduct(Target target, Product product) noexcept;
+
+// The Highway target whose code does this; 0 for kAuto. Targets that add a product to another target have that one's code for the rest.
+int64_t HighwayTarget(Target target, Product product) noexcept;
 
 bool IsCompiled(Target target) noexcept;
 
 // Whether this CPU and operating system can run the target's code.
 bool CpuSupports(Target target) noexcept;
 
+// Whether this CPU, which supports the target, runs what it adds faster than the next lesser target does without it.
+bool CpuPrefers(Target target) noexcept;
+
 // One of these an engine, defined in the engine's unit by FOVEA_DEFINE_KERNELS.
 const EngineKernels* TileF32KernelsFor(Target target) noexcept;
 const EngineKernels* RowF32KernelsFor(Target target) noexcept;
+const EngineKernels* TileBF16KernelsFor(Target target) noexcept;
+bool HasTileBF16Kernels(Target target) noexcept;
 
 }  // namespace fovea
 
-// Defines NAME##For(target) from the functions NAME in the namespaces of all compiled targets. For use in namespace fovea under HWY_ONCE.
+// Defines NAME##For(target) from the functions NAME in the namespaces of all targets that the unit was compiled for, and Has##NAME. For use in namespace fovea
+// under HWY_ONCE.
 #define FOVEA_DEFINE_KERNELS(NAME)                             \
   const EngineKernels* NAME##For(Target target) noexcept {     \
     switch (target) {                                          \
@@ -33,7 +46,17 @@ const EngineKernels* RowF32KernelsFor(Target target) noexcept;
       default:                                                 \
         return nullptr;                                        \
     }                                                          \
+  }                                                            \
+  bool Has##NAME(Target target) noexcept {                     \
+    switch (target) {                                          \
+      FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_HAS_KERNELS, NAME)  \
+      default:                                                 \
+        return false;                                          \
+    }                                                          \
   }
+#define FOVEA_HAS_KERNELS(TARGET, NAMESPACE, NAME) \
+  case Target::TARGET:                             \
+    return true;
 #define FOVEA_KERNELS_CASE(TARGET, NAMESPACE, NAME)         \
   case Target::TARGET: {                                    \
     static const EngineKernels kernels = NAMESPACE::NAME(); \
@@ -42,8 +65,24 @@ const EngineKernels* RowF32KernelsFor(Target target) noexcept;
 
 // VISIT(Target enumerator, Highway's namespace, argument) for every target that this unit was compiled for.
 #define FOVEA_FOR_EACH_COMPILED_TARGET(VISIT, X) \
+  FOVEA_VISIT_AVX512_BF16(VISIT, X)              \
   FOVEA_VISIT_AVX512(VISIT, X)                   \
-  FOVEA_VISIT_AVX2(VISIT, X) FOVEA_VISIT_SSE4(VISIT, X) FOVEA_VISIT_SSE2(VISIT, X) FOVEA_VISIT_NEON(VISIT, X) FOVEA_VISIT_EMU128(VISIT, X)
+  FOVEA_VISIT_AVX2(VISIT, X)                     \
+  FOVEA_VISIT_SSE4(VISIT, X)                     \
+  FOVEA_VISIT_SSE2(VISIT, X)                     \
+  FOVEA_VISIT_NEON_BF16(VISIT, X)                \
+  FOVEA_VISIT_NEON(VISIT, X)                     \
+  FOVEA_VISIT_EMU128(VISIT, X)
+#if HWY_TARGETS & HWY_AVX3_ZEN4
+#define FOVEA_VISIT_AVX512_BF16(VISIT, X) VISIT(kAvx512Bf16, N_AVX3_ZEN4, X)
+#else
+#define FOVEA_VISIT_AVX512_BF16(VISIT, X)
+#endif
+#if HWY_TARGETS & HWY_NEON_BF16
+#define FOVEA_VISIT_NEON_BF16(VISIT, X) VISIT(kNeonBf16, N_NEON_BF16, X)
+#else
+#define FOVEA_VISIT_NEON_BF16(VISIT, X)
+#endif
 #if HWY_TARGETS & HWY_AVX3
 #define FOVEA_VISIT_AVX512(VISIT, X) VISIT(kAvx512, N_AVX3, X)
 #else

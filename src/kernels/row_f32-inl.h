@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/ahead-inl.h"
+#include "kernels/take-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -91,14 +92,10 @@ FOVEA_HOT void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_strid
   }
 }
 
-struct RowEngine {
+struct RowEngine : F32Operands<LanesAreKeys, 0> {  // no stride aliases: rows are read once, in order
   using Lanes = LanesAreKeys;
-  static constexpr int64_t kAliasing = 0;  // rows are read once, in order
-  static constexpr bool kReadsNarrow = false;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
-
-  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
 
   template <int kRows>
   static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
@@ -148,7 +145,8 @@ struct RowEngine {
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s, Ahead&) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span, const Geometry& g, const float* s, Ahead&) {
+    const Rows& v = values.rows;
     int r = 0;
     for (; r + 2 <= tile.count; r += 2) {
       AccumulateRows<2>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));

@@ -27,6 +27,31 @@ struct RowState {
   float* alpha;
 };
 
+// P[key][row] or P[row][key] in f32, in the place of S. An engine with products of its own stores P otherwise: `kTogether` keys in a place.
+struct WeightsF32 {
+  static constexpr int64_t kTogether = 1;
+
+  static HWY_INLINE void StoreFour(VF p0, VF p1, VF p2, VF p3, int64_t stride, float* to) {
+    const DF df;
+    hn::Store(p0, df, to);
+    hn::Store(p1, df, to + stride);
+    hn::Store(p2, df, to + 2 * stride);
+    hn::Store(p3, df, to + 3 * stride);
+  }
+  // The first one to three.
+  static HWY_INLINE void StoreSome(int64_t n, VF p0, VF p1, VF p2, int64_t stride, float* to) {
+    const DF df;
+    hn::Store(p0, df, to);
+    if (n > 1) hn::Store(p1, df, to + stride);
+    if (n > 2) hn::Store(p2, df, to + 2 * stride);
+  }
+  // The weight of a row and key.
+  template <class Lanes>
+  static HWY_INLINE float At(const float* s, int64_t row, int64_t key, int64_t block_keys) {
+    return s[Lanes::Index(row, key, block_keys)];
+  }
+};
+
 // m, or 0 where it is −inf: what exponents are taken from.
 HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfinity()), m); }
 
@@ -35,7 +60,7 @@ HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfi
 template <class Lanes>
 constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
 
-template <class Lanes>
+template <class Lanes, class Weights>
 FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state) {
   const DF df;
   constexpr int64_t kStep = Lanes::kKeyStep;
@@ -43,7 +68,7 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
   const int64_t unrolled_end = first + (end - first) / kUnroll * kUnroll;
   const int64_t stride = Lanes::Index(0, kStep, block_keys);
   for (int64_t row = 0; row < rows; row += Lanes::kRowStep) {
-    float* HWY_RESTRICT from = s + Lanes::Index(row, first, block_keys);
+    const float* const from = s + Lanes::Index(row, first, block_keys);
     const VF m_old = Lanes::PerRow(state.m, row);
     VF max0 = m_old, max1 = m_old, max2 = m_old, max3 = m_old;
     const float* p = from;
@@ -59,35 +84,27 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
     const VF base = ExponentBase(m);
 
     VF sum0 = hn::Zero(df), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-    float* q = from;
-    for (key = first; key < unrolled_end; key += kUnroll, q += 4 * stride) {
-      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, q), base));
-      const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, q + stride), base));
-      const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, q + 2 * stride), base));
-      const VF p3 = ExpNonPositive(df, hn::Sub(hn::Load(df, q + 3 * stride), base));
-      hn::Store(p0, df, q);
-      hn::Store(p1, df, q + stride);
-      hn::Store(p2, df, q + 2 * stride);
-      hn::Store(p3, df, q + 3 * stride);
+    p = from;
+    float* to = s + Lanes::Index(row, first / Weights::kTogether, block_keys);
+    for (key = first; key < unrolled_end; key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
+      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
+      const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base));
+      const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base));
+      const VF p3 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 3 * stride), base));
+      Weights::StoreFour(p0, p1, p2, p3, stride, to);
       sum0 = hn::Add(sum0, p0);
       sum1 = hn::Add(sum1, p1);
       sum2 = hn::Add(sum2, p2);
       sum3 = hn::Add(sum3, p3);
     }
-    for (; key < end; key += kStep, q += stride) {
-      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, q), base));
-      hn::Store(p0, df, q);
-      switch ((key - first) / kStep % 4) {
-        case 0:
-          sum0 = hn::Add(sum0, p0);
-          break;
-        case 1:
-          sum1 = hn::Add(sum1, p0);
-          break;
-        default:
-          sum2 = hn::Add(sum2, p0);
-          break;
-      }
+    if (const int64_t left = (end - key) / kStep; left > 0) {
+      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
+      const VF p1 = left > 1 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base)) : hn::Zero(df);
+      const VF p2 = left > 2 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base)) : hn::Zero(df);
+      Weights::StoreSome(left, p0, p1, p2, stride, to);
+      sum0 = hn::Add(sum0, p0);
+      sum1 = hn::Add(sum1, p1);
+      sum2 = hn::Add(sum2, p2);
     }
     const VF sum = Lanes::FoldSum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
     const VF alpha = ExpNonPositive(df, hn::Sub(m_old, base));

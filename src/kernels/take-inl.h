@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-#include "kernels/tile-inl.h"
+#include "kernels/mask-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -43,9 +43,10 @@ HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const I
 }
 
 // A row whose scale·q overflows, or is so small that it loses bits, though its scores need not: scale·q·2^−x is packed, and scores are multiplied by
-// 2^x later. |x| is the least that helps, so that channels far smaller than the largest keep what they can.
-template <class Lanes>
-inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, float scale, int r, Tile& tile, float* stage) {
+// 2^x later. |x| is the least that helps, so that channels far smaller than the largest keep what they can. put(c, value) packs a channel.
+template <class F>
+inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, double scale, int r, Tile& tile, float* stage,
+                                        const F& put) {
   const int64_t dk = view.shape[3];
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
@@ -53,7 +54,7 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, f
     LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
     for (int64_t x = 0; x < n; ++x) max = std::max(max, std::abs(static_cast<double>(stage[x])));
   }
-  max *= std::abs(static_cast<double>(scale));
+  max *= std::abs(scale);
   if (max == 0 || !std::isfinite(max)) return;  // (a NaN that max hides leaves a NaN row whatever the exponent)
   const int e = std::ilogb(max);
   const int exponent = e > 126 ? e - 126 : e < -60 ? e + 60 : 0;
@@ -62,13 +63,21 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, f
     const int64_t n = std::min(dk - c, kStageColumns);
     LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
     for (int64_t x = 0; x < n; ++x) {
-      tile.q[Lanes::Index(r, c + x, dk)] =
-          static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * static_cast<double>(scale), -exponent));
+      put(c + x, static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * scale, -exponent)));
     }
   }
   tile.exponent[0][r] = static_cast<float>(std::ldexp(1.0, exponent / 2));
   tile.exponent[1][r] = static_cast<float>(std::ldexp(1.0, exponent - exponent / 2));
   tile.has_exponents = true;
+}
+
+// Where the rows of Q lie that the tile has. Padding rows see nothing, and in a packed batch they may not exist: the last query stands in.
+HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& tile, const char** rows) {
+  const TensorView& view = call.problem->q;
+  const SequenceLengths& sequence = call.lengths[item.sequence];
+  ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t h, int64_t i) {
+    rows[r] = RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
+  });
 }
 
 // tile.q = scale·Q of the tile's rows in the lanes' layout, and the rows' exponents.
@@ -77,16 +86,14 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
   const DF df;
   const Geometry& g = call.geometry;
   const TensorView& view = call.problem->q;
-  const SequenceLengths& sequence = call.lengths[item.sequence];
   const char* row_data[kMaxTileLanes];
   const float* rows[kMaxTileLanes];
+  QueryRows(call, item, tile, row_data);
   bool plain = true;
-  ForEachRow(tile, item, g.group, [&](int r, int64_t h, int64_t i) {
-    // Padding rows see nothing, and in a packed batch they may not exist: the last query stands in.
-    row_data[r] = RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
+  for (int r = 0; r < tile.count; ++r) {
     plain = plain && IsPlainF32(view.dtype, view.stride[3], 0, row_data[r]);
     rows[r] = reinterpret_cast<const float*>(row_data[r]);
-  });
+  }
   for (int64_t r = tile.count; r < g.tile_lanes; ++r) rows[r] = rows[0];  // padding lanes repeat row 0
   if (plain) {
     Lanes::FromRows(rows, tile.count, g.dk, g.dk, tile.q);
@@ -115,10 +122,46 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
   }
   std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
   for (int r = 0; r < tile.count; ++r) {
-    if (!(max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) && call.scale != 0.0f)
-      PackExtremeRow<Lanes>(row_data[r], view, call.scale, r, tile, w.stage);
+    if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f) continue;
+    PackExtremeRow(row_data[r], view, static_cast<double>(call.scale), r, tile, w.stage,
+                   [&](int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
   }
 }
+
+// How engines that multiply in f32 take Q, K and V, and keep P and O.
+template <class Lanes, int64_t aliasing, bool reads_narrow = false>
+struct F32Operands {
+  using Weights = WeightsF32;
+  using KeyRows = Rows;
+  using ValueRows = Values;
+  static constexpr int64_t kAliasing = aliasing;
+  static constexpr bool kReadsNarrow = reads_narrow;
+
+  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
+  static int64_t OutputColumns(int64_t dv) { return dv; }
+  static int64_t KeyFloats(int64_t keys, int64_t dk) { return keys * CopiedStride(dk); }
+  static int64_t ValueFloats(int64_t keys, int64_t dv) { return keys * CopiedStride(dv); }
+
+  static HWY_INLINE void BeginOutput(const Tile& tile, const Geometry& g) {
+    std::fill_n(tile.o, Lanes::TileFloats(g.tile_lanes, g.dv), 0.0f);
+  }
+  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry&) { return tile.state.l; }
+
+  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w, Tile& tile) {
+    HWY_NAMESPACE::PackQueries<Lanes>(call, item, w, tile);
+  }
+  static HWY_INLINE Rows TakeKeys(const KernelCall& call, const Item& item, const Block& block, const Scratch& w) {
+    return TakeRows<F32Operands>(call, call.problem->k, item, block, w.k);
+  }
+  // V of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a sum, so non-finite elements are zeroed and listed.
+  static HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
+    const int64_t dv = call.geometry.dv;
+    const Rows rows = TakeRows<F32Operands>(call, call.problem->v, item, block, w.v);
+    if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
+    IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
+    return {{w.v, CopiedStride(dv)}, w.poisoned};
+  }
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea

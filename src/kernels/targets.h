@@ -1,8 +1,7 @@
 // Which of Highway's targets Fovea compiles; included before any Highway header.
 //
-// Left out: SSSE3 (nothing that SSE2's fallbacks or SSE4 lack matters here), AVX3_DL, AVX3_ZEN4 and AVX3_SPR (for f32 the same instructions as AVX3;
-// their 16-bit products come with 16-bit engines), NEON and NEON_BF16 (AES and 16-bit products: the baseline NEON_WITHOUT_AES has all that f32 needs), and the SVE
-// family (vectors without a compile-time size cannot be members or arrays; 128-bit SVE cores gain nothing over NEON in f32).
+// Left out: SSSE3 (nothing that SSE2's fallbacks or SSE4 lack matters here), AVX3_DL, AVX3_ZEN4 and AVX3_SPR (for f32 the same instructions as AVX3), NEON and
+// NEON_BF16 (the baseline NEON_WITHOUT_AES has all that f32 needs; for products of bf16 see targets_bf16.h), and the SVE family (vectors without a compile-time size cannot be members or arrays; 128-bit SVE cores gain nothing over NEON in f32).
 #ifndef FOVEA_SRC_KERNELS_TARGETS_H_
 #define FOVEA_SRC_KERNELS_TARGETS_H_
 

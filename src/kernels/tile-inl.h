@@ -54,14 +54,19 @@ struct Tile {
   int64_t first_row;  // stacked row number
   int count;          // rows in use
   float* q;           // the engine's packing of scale·Q·2^−exponent
-  float* o;           // Lanes::TileFloats(rows, dv)
+  float* o;           // Lanes::TileFloats(rows, Engine::OutputColumns(dv))
   RowState state;
   KeyRange* visible;   // [count] keys that each row sees by position
   float* exponent[2];  // per row: the product of both is 2^exponent, which scores must be multiplied by
   bool has_exponents;  // some exponent is not 0
+  float factor;        // what Scores multiplies by, for engines that pack Q without it
   KeyRange any;        // every key that some row sees lies in here
   KeyRange all;        // every row sees these
 };
+
+// The row stride in bytes, and its multiples, that puts the rows a tile's micro-kernels read at once into one set of L1: 64 sets of 64 bytes on every x86
+// and Arm core so far.
+constexpr int64_t kTileAliasing = 4096;
 
 // A worker's scratch, carved from one piece of memory.
 struct Scratch {
@@ -106,7 +111,7 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   const int64_t rows = g.tile_lanes;
   w.header = carver.Take<ScratchHeader>(1);
   w.q = carver.Take<float>(g.tiles * Engine::QueryFloats(rows, g.dk));
-  w.o = carver.Take<float>(g.tiles * Lanes::TileFloats(rows, g.dv));
+  w.o = carver.Take<float>(g.tiles * Lanes::TileFloats(rows, Engine::OutputColumns(g.dv)));
   w.m = carver.Take<float>(g.tiles * rows);
   w.l = carver.Take<float>(g.tiles * rows);
   w.alpha = carver.Take<float>(rows);
@@ -116,8 +121,8 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.s = carver.Take<float>(Lanes::TileFloats(rows, g.block_keys));
   w.mask_words = carver.Take<float>(std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
-  w.k = carver.Take<float>(g.block_keys * CopiedStride(g.dk));
-  w.v = carver.Take<float>(g.block_keys * CopiedStride(g.dv));
+  w.k = carver.Take<float>(Engine::KeyFloats(g.block_keys, g.dk));
+  w.v = carver.Take<float>(Engine::ValueFloats(g.block_keys, g.dv));
   w.v_row = carver.Take<float>(CopiedStride(g.dv));
   w.poisoned = carver.Take<uint64_t>((g.block_keys + 63) / 64);
   w.bytes = carver.used();
@@ -129,13 +134,26 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   const int64_t rows = g.tile_lanes;
   Tile tile;
   tile.q = w.q + index * Engine::QueryFloats(rows, g.dk);
-  tile.o = w.o + index * Engine::Lanes::TileFloats(rows, g.dv);
+  tile.o = w.o + index * Engine::Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
   tile.state = {w.m + index * rows, w.l + index * rows, w.alpha};
   tile.visible = w.visible + index * rows;
   tile.exponent[0] = w.exponents + index * 2 * rows;
   tile.exponent[1] = tile.exponent[0] + rows;
   tile.has_exponents = false;
+  tile.factor = 1.0f;
   return tile;
+}
+
+// A remainder of n < kMost keys or channels: the instance of that size.
+template <int kMost, class F>
+HWY_INLINE void WithRemainder(int64_t n, const F& f) {
+  if constexpr (kMost > 1) {
+    if (n == kMost - 1) {
+      f(std::integral_constant<int, kMost - 1>());
+    } else {
+      WithRemainder<kMost - 1>(n, f);
+    }
+  }
 }
 
 // Calls f(r, h, i) for the tile's rows: query head h and query i of row r.

@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/ahead-inl.h"
+#include "kernels/take-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -75,29 +76,13 @@ FOVEA_HOT void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, 
   }
 }
 
-// A remainder of n < kMost keys or channels: the instance of that size.
-template <int kMost, class F>
-HWY_INLINE void WithRemainder(int64_t n, const F& f) {
-  if constexpr (kMost > 1) {
-    if (n == kMost - 1) {
-      f(std::integral_constant<int, kMost - 1>());
-    } else {
-      WithRemainder<kMost - 1>(n, f);
-    }
-  }
-}
-
 template <int kVectors>
-struct TileEngine {
+struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
   using Lanes = LanesAreQueries<kVectors>;
-  static constexpr int64_t kAliasing = 4096;  // L1 of every x86 and Arm core so far: 64 sets of 64 bytes
-  static constexpr bool kReadsNarrow = false;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
     return keys / kTileScalars + (keys + g.block_keys - 1) / g.block_keys * (g.dv / kTileScalars);
   }
-
-  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
 
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     for (int64_t c = 0; c < g.dk; c += kChain) {
@@ -114,7 +99,9 @@ struct TileEngine {
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s, Ahead& ahead) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span, const Geometry& g, const float* s,
+                                    Ahead& ahead) {
+    const Rows& v = values.rows;
     const float* from = v.Row<float>(span.first);
     const float* p = s + span.first * Lanes::kRows;
     const int64_t keys = span.end - span.first;

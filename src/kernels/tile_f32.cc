@@ -12,30 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// One or two vectors of queries: the plan chooses by the number of rows.
-template <class F>
-HWY_INLINE auto WithTileEngine(const Geometry& g, const F& f) {
-  return g.tile_lanes == kLanes ? f(TileEngine<1>()) : f(TileEngine<2>());
-}
-
-EngineKernels TileF32Kernels() {
-  EngineKernels kernels;
-  kernels.lanes = kLanes;
-  kernels.max_tile_rows = 2 * kLanes;
-  kernels.scratch_bytes = [](const Geometry& g) {
-    return WithTileEngine(g, [&](auto engine) { return CarveScratch<decltype(engine)>(g, nullptr).bytes; });
-  };
-  kernels.attend = [](const KernelCall& call, const Item& item, char* scratch) {
-    WithTileEngine(call.geometry, [&](auto engine) { Attend<decltype(engine)>(call, item, scratch); });
-  };
-  kernels.matrix = [](const KernelCall& call, const Item& item, char* scratch) {
-    WithTileEngine(call.geometry, [&](auto engine) { EmitMatrix<decltype(engine)>(call, item, scratch); });
-  };
-  kernels.merge = [](const KernelCall& call, const MergeItem& item, char* scratch) {
-    WithTileEngine(call.geometry, [&](auto engine) { MergeParts<decltype(engine)>(call, item, scratch); });
-  };
-  return kernels;
-}
+EngineKernels TileF32Kernels() { return TileKernels<TileEngine>(); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea

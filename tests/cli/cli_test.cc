@@ -150,6 +150,7 @@ TEST(CliTest, MistakesOnTheCommandLine) {
   ExpectFailure(Fovea("bench --threads 0"), "--threads");
   ExpectFailure(Fovea("bench --seconds 0"), "--seconds");
   ExpectFailure(Fovea("bench --engine steam"), "expected auto, tile or row");
+  ExpectFailure(Fovea("bench --product steam"), "expected auto, f32 or bf16");
   ExpectFailure(Fovea("check --problems 0"), "--problems");
   ExpectFailure(Fovea("demo --data /nowhere"), "/nowhere/manifest.json");
   ExpectFailure(Fovea("info", "FOVEA_TARGET=mmx"), "FOVEA_TARGET");

@@ -14,7 +14,14 @@ TEST(RooflineTest, MeasuresTheBaseline) {
 #else
   const Target baseline = Target::kNeon;
 #endif
-  EXPECT_GT(MultiplyAddGflops(baseline).median, 0);
+  EXPECT_GT(ProductGflops(baseline, Product::kF32).median, 0);
+  EXPECT_EQ(ProductGflops(baseline, Product::kBF16).median, 0) << "emulated";
+  for (const Target target : UsableTargets()) {
+    EXPECT_GT(ProductGflops(target, Product::kF32).median, 0) << Name(target);
+    if (target == Target::kAvx512Bf16 || target == Target::kNeonBf16) {
+      EXPECT_GT(ProductGflops(target, Product::kBF16).median, 0) << Name(target);
+    }
+  }
   EXPECT_GT(ExpGeps(baseline).median, 0);
   const HugeBuffer buffer(size_t{4} << 20);
   ASSERT_NE(buffer.data(), nullptr);

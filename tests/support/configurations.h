@@ -12,13 +12,11 @@
 
 namespace fovea::test {
 
-// Calls f with `options` for every kernel, its name in the trace of a failure. A fatal failure in f ends the loop.
-inline void ForEachConfiguration(PlanOptions options, const std::function<void(const PlanOptions&)>& f) {
-  for (const Kernel& kernel : Kernels()) {
-    options.target = kernel.target;
-    options.engine = kernel.engine;
+// Calls f with `options` for every kernel that the problem has, its name in the trace of a failure. A fatal failure in f ends the loop.
+inline void ForEachConfiguration(const Problem& problem, const PlanOptions& options, const std::function<void(const PlanOptions&)>& f) {
+  for (const Kernel& kernel : KernelsFor(problem)) {
     SCOPED_TRACE(ToString(kernel));
-    f(options);
+    f(Options(kernel, options));
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
@@ -31,6 +29,7 @@ inline Status PlanAndRun(const Problem& problem, const PlanOptions& options) {
   EXPECT_EQ(plan.target(), options.target);
   if (problem.q.shape[0] != 0) {  // a plan of no sequence has no engine
     EXPECT_EQ(plan.engine(), options.engine);
+    EXPECT_EQ(plan.product(), options.product);
   }
   std::vector<char> workspace(plan.WorkspaceBytes(1));
   return Run(plan, problem, {workspace.data(), workspace.size()});
