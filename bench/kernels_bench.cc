@@ -67,7 +67,8 @@ bench::Pieces BenchedPieces() {
   };
   pieces.accumulate = [](bench::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Accumulate(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false, false, false}, BenchedGeometry(d), x.s, ahead);
+    BenchedEngine::Accumulate(BenchedTile(x), Values{Rows{x.kv, d}, nullptr}, Span{0, bench::kKeys, false, false, false},
+                              BenchedGeometry(d), x.s, ahead);
   };
   pieces.exp = [](bench::Operands& x) {
     const DF df;

@@ -67,6 +67,15 @@ Function TanhFor(Target target) {
   }
 }
 
+// Usable targets with code of their own for these functions: those that add products to another one have the other's.
+std::vector<Target> TargetsWithFunctions() {
+  std::vector<Target> targets;
+  for (Target target : UsableTargets()) {
+    if (target != Target::kAvx512Bf16 && target != Target::kNeonBf16) targets.push_back(target);
+  }
+  return targets;
+}
+
 constexpr size_t kChunk = 4096;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -121,16 +130,16 @@ void CheckExp(Target target, uint32_t step) {
 }
 
 TEST(ExpTest, ErrorIsBoundedOnASampleOfItsRange) {
-  for (Target target : UsableTargets()) CheckExp(target, static_cast<uint32_t>(1021 * test::GridStep()));
+  for (Target target : TargetsWithFunctions()) CheckExp(target, static_cast<uint32_t>(1021 * test::GridStep()));
 }
 
 TEST(ExpTest, SlowErrorIsBoundedOnEveryFloatOfItsRange) {
-  for (Target target : UsableTargets()) CheckExp(target, 1);
+  for (Target target : TargetsWithFunctions()) CheckExp(target, 1);
 }
 
 TEST(ExpTest, SpecialValues) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (Target target : UsableTargets()) {
+  for (Target target : TargetsWithFunctions()) {
     // In every lane, beside ordinary values.
     for (size_t lane = 0; lane < 16; ++lane) {
       for (float special : {0.0f, -0.0f, nan, -nan, -kInf, std::numeric_limits<float>::lowest(), -1e10f, -69.1f, -88.1f, -150.0f,
@@ -157,7 +166,7 @@ TEST(ExpTest, SpecialValues) {
 
 TEST(ExpTest, NeverExceedsOne) {
   // Weights are exp(s − max): a value above 1 would break |out| ≤ max|v|.
-  for (Target target : UsableTargets()) {
+  for (Target target : TargetsWithFunctions()) {
     std::vector<float> x;
     for (uint32_t bits = ToBits(-0.0f); bits < ToBits(-1.0f); bits += 4093) x.push_back(FromBits(bits));
     for (float y : Apply(ExpFor(target), x)) ASSERT_LE(y, 1.0f) << Name(target);
@@ -176,7 +185,7 @@ void CheckTanh(uint32_t step) {
     float where;
   };
   std::vector<Checked> all;
-  for (Target target : UsableTargets()) all.push_back({target, TanhFor(target), 0, 0});
+  for (Target target : TargetsWithFunctions()) all.push_back({target, TanhFor(target), 0, 0});
   constexpr uint32_t kSign = 0x80000000u;
   std::vector<float> x(kChunk), minus_x(kChunk), y(kChunk), minus_y(kChunk);
   std::vector<double> want(kChunk);
@@ -217,7 +226,7 @@ TEST(TanhTest, SpecialValues) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   const float least = std::numeric_limits<float>::min();
   const float most = std::numeric_limits<float>::max();
-  for (Target target : UsableTargets()) {
+  for (Target target : TargetsWithFunctions()) {
     // In every lane, beside ordinary values.
     for (size_t lane = 0; lane < 16; ++lane) {
       for (float special : {0.0f, tiny, 1000 * tiny, least, 1e-30f, 1e-5f, kTanhIsOne, 20.0f, 2e19f, most, kInf, nan}) {

@@ -146,41 +146,51 @@ HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span&
 }
 
 // Whether any of n rows of d floats holds a NaN or an infinity: then 0·x is NaN.
-HWY_INLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
+template <class T>
+HWY_INLINE bool HasNonFiniteOf(const Rows& rows, int64_t n, int64_t d) {
   const DF df;
   const VF zero = hn::Zero(df);
   VF sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero;
   for (int64_t j = 0; j < n; ++j) {
-    const float* p = rows.Row<float>(j);
+    const T* p = rows.Row<T>(j);
     int64_t c = 0;
     for (; c + 4 * kLanes <= d; c += 4 * kLanes) {
-      sum0 = hn::MulAdd(hn::LoadU(df, p + c), zero, sum0);
-      sum1 = hn::MulAdd(hn::LoadU(df, p + c + kLanes), zero, sum1);
-      sum2 = hn::MulAdd(hn::LoadU(df, p + c + 2 * kLanes), zero, sum2);
-      sum3 = hn::MulAdd(hn::LoadU(df, p + c + 3 * kLanes), zero, sum3);
+      sum0 = hn::MulAdd(LoadAsF32(p + c), zero, sum0);
+      sum1 = hn::MulAdd(LoadAsF32(p + c + kLanes), zero, sum1);
+      sum2 = hn::MulAdd(LoadAsF32(p + c + 2 * kLanes), zero, sum2);
+      sum3 = hn::MulAdd(LoadAsF32(p + c + 3 * kLanes), zero, sum3);
     }
-    for (; c + kLanes <= d; c += kLanes) sum0 = hn::MulAdd(hn::LoadU(df, p + c), zero, sum0);
-    if (c < d) sum1 = hn::MulAdd(hn::LoadN(df, p + c, static_cast<size_t>(d - c)), zero, sum1);
+    for (; c + kLanes <= d; c += kLanes) sum0 = hn::MulAdd(LoadAsF32(p + c), zero, sum0);
+    if (c < d) sum1 = hn::MulAdd(LoadAsF32(p + c, d - c), zero, sum1);
   }
   return !hn::AllTrue(df, hn::Eq(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)), zero));
 }
 
-// Copies n rows to `to` (which may be the rows themselves) with non-finite elements zeroed, and notes the rows that had any. Rows of `to` have room for
-// whole vectors.
-inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
+inline HWY_NOINLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
+  return WithFloatType(rows.dtype, [&](auto zero) HWY_ATTR { return HasNonFiniteOf<decltype(zero)>(rows, n, d); });
+}
+
+// Copies n rows to `to` (which may be the rows themselves), f32, with non-finite elements zeroed, and notes the rows that had any. Rows of `to` have room
+// for whole vectors.
+template <class T>
+HWY_INLINE void IsolateNonFiniteOf(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
   const DF df;
   const VF zero = hn::Zero(df);
   for (int64_t j = 0; j < n; ++j) {
     if (j % 64 == 0) poisoned[j / 64] = 0;
     bool finite = true;
     for (int64_t c = 0; c < d; c += kLanes) {
-      const VF x = hn::LoadN(df, rows.Row<float>(j) + c, static_cast<size_t>(std::min<int64_t>(d - c, kLanes)));
+      const VF x = LoadAsF32(rows.Row<T>(j) + c, std::min<int64_t>(d - c, kLanes));
       const auto is_finite = hn::Eq(hn::Mul(x, zero), zero);
       finite = finite && hn::AllTrue(df, is_finite);
       hn::StoreU(hn::IfThenElseZero(is_finite, x), df, to + j * to_stride + c);
     }
     if (!finite) poisoned[j / 64] |= uint64_t{1} << (j % 64);
   }
+}
+
+inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
+  WithFloatType(rows.dtype, [&](auto zero) HWY_ATTR { IsolateNonFiniteOf<decltype(zero)>(rows, n, d, to, to_stride, poisoned); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,5 @@
 // The row engine's f32 micro-kernels: lanes hold the head dimension of K and V rows, which are read in place, all query rows of a tile at once, so that
-// K and V stream from memory exactly once.
+// K and V stream from memory exactly once. Rows of 16 bits are widened in registers: they are half as many bytes.
 #if defined(FOVEA_SRC_KERNELS_ROW_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
 #undef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Vectors of channels that stay in registers while V streams by, for two query rows at a time: half of the register file.
+// Vectors of channels that stay in registers while V streams by, for two query rows at a time, or half as many for four: half of the register file.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
 constexpr int kRowChannels = 8;
 #else
@@ -40,9 +40,9 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
   }
 }
 
-// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with zeros to whole vectors.
-template <int kKeys, int kRows>
-FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows. q rows are padded with zeros to whole vectors.
+template <int kKeys, int kRows, class T>
+FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
                            float* HWY_RESTRICT s, int64_t s_stride) {
   const DF df;
   VF sum[4][kRows];
@@ -52,7 +52,7 @@ FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const 
   int64_t c = 0;
   for (; c + kLanes <= dk; c += kLanes) {
     VF x[kKeys];
-    for (int j = 0; j < kKeys; ++j) x[j] = hn::LoadU(df, k + j * k_stride + c);
+    for (int j = 0; j < kKeys; ++j) x[j] = LoadAsF32(k + j * k_stride + c);
     for (int r = 0; r < kRows; ++r) {
       const VF y = hn::Load(df, q + r * q_stride + c);
       for (int j = 0; j < kKeys; ++j) sum[j][r] = hn::MulAdd(x[j], y, sum[j][r]);
@@ -60,7 +60,7 @@ FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const 
   }
   if (c < dk) {
     for (int j = 0; j < kKeys; ++j) {
-      const VF x = hn::LoadN(df, k + j * k_stride + c, static_cast<size_t>(dk - c));
+      const VF x = LoadAsF32(k + j * k_stride + c, dk - c);
       for (int r = 0; r < kRows; ++r) sum[j][r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), sum[j][r]);
     }
   }
@@ -69,9 +69,9 @@ FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const 
 }
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
-template <int kRows, int kChannels, bool kWhole>
-FOVEA_HOT void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride,
-                               int64_t keys, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
+template <int kRows, int kChannels, bool kWhole, class T>
+FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride, int64_t keys,
+                               const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
   const DF df;
   VF sum[kRows][kChannels];
   for (int r = 0; r < kRows; ++r) {
@@ -82,8 +82,7 @@ FOVEA_HOT void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_strid
     VF pv[kRows];
     for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
     for (int c = 0; c < kChannels; ++c) {
-      const VF x =
-          kWhole || c + 1 < kChannels ? hn::LoadU(df, values + c * kLanes) : hn::LoadN(df, values + c * kLanes, static_cast<size_t>(last));
+      const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(values + c * kLanes) : LoadAsF32(values + c * kLanes, last);
       for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
     }
   }
@@ -92,48 +91,54 @@ FOVEA_HOT void RowAccumulateOf(const float* HWY_RESTRICT values, int64_t v_strid
   }
 }
 
-struct RowEngine : F32Operands<LanesAreKeys, 0> {  // no stride aliases: rows are read once, in order
+struct RowEngine : F32Operands<LanesAreKeys, 0, true> {  // no stride aliases: rows are read once, in order; of any type, in place
   using Lanes = LanesAreKeys;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
 
-  template <int kRows>
+  template <int kRows, class T>
   static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
     int64_t key = span.first;
     for (; key + 4 <= span.end; key += 4) {
       ahead.Step();
-      RowScoresOf<4, kRows>(k.Row<float>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+      RowScoresOf<4, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
     }
-    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.Row<float>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+  template <class T>
+  static HWY_NOINLINE void ScoresAs(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
     const float* q = tile.q;
     int rows = tile.count;
     for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys))
-      ScoresOfRows<4>(q, k, span, g, s, ahead);
+      ScoresOfRows<4, T>(q, k, span, g, s, ahead);
     switch (rows) {
       case 3:
-        return ScoresOfRows<3>(q, k, span, g, s, ahead);
+        return ScoresOfRows<3, T>(q, k, span, g, s, ahead);
       case 2:
-        return ScoresOfRows<2>(q, k, span, g, s, ahead);
+        return ScoresOfRows<2, T>(q, k, span, g, s, ahead);
       case 1:
-        return ScoresOfRows<1>(q, k, span, g, s, ahead);
+        return ScoresOfRows<1, T>(q, k, span, g, s, ahead);
       default:
         return;
     }
   }
 
-  template <int kRows>
+  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+    WithFloatType(k.dtype, [&](auto zero) HWY_ATTR { ScoresAs<decltype(zero)>(tile, k, span, g, s, ahead); });
+  }
+
+  template <int kRows, class T>
   static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g, const float* p, const float* alpha, float* o) {
     const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
-    const float* from = v.Row<float>(span.first);
+    const T* from = v.Row<T>(span.first);
     const int64_t keys = span.end - span.first;
     p += span.first;
     int64_t c = 0;
-    for (; c + kRowChannels * kLanes <= g.dv; c += kRowChannels * kLanes) {
-      RowAccumulateOf<kRows, kRowChannels, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
+    constexpr int kMost = kRows > 2 ? kRowChannels / 2 : kRowChannels;
+    for (; c + kMost * kLanes <= g.dv; c += kMost * kLanes) {
+      RowAccumulateOf<kRows, kMost, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
     }
     if (c + 2 * kLanes <= g.dv) {
       for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes)
@@ -145,14 +150,21 @@ struct RowEngine : F32Operands<LanesAreKeys, 0> {  // no stride aliases: rows ar
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span, const Geometry& g, const float* s, Ahead&) {
-    const Rows& v = values.rows;
+  template <class T>
+  static HWY_NOINLINE void AccumulateAs(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s) {
     int r = 0;
+    for (; r + 4 <= tile.count; r += 4) {
+      AccumulateRows<4, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+    }
     for (; r + 2 <= tile.count; r += 2) {
-      AccumulateRows<2>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+      AccumulateRows<2, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
     }
     if (r < tile.count)
-      AccumulateRows<1>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+      AccumulateRows<1, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+  }
+
+  static HWY_INLINE void Accumulate(const Tile& tile, const Values& v, const Span& span, const Geometry& g, const float* s, Ahead&) {
+    WithFloatType(v.rows.dtype, [&](auto zero) HWY_ATTR { AccumulateAs<decltype(zero)>(tile, v.rows, span, g, s); });
   }
 
   // Scores past the span, up to a whole vector, are no keys.
