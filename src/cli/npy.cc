@@ -5,6 +5,12 @@
 namespace fovea::files {
 namespace {
 
+// What a file says, for a message of one line.
+std::string Printable(std::string text) {
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
+  return text;
+}
+
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 
@@ -93,7 +99,7 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
     if (!scanner.TakeString(&key) || !scanner.Take(':')) return false;
     const unsigned field = key == "descr" ? kDescr : key == "fortran_order" ? kFortranOrder : key == "shape" ? kShape : 0;
     if (field == 0 || (seen & field) != 0) {
-      *error = "the header has " + std::string(field == 0 ? "an unknown key '" : "twice the key '") + key.substr(0, 40) + "'";
+      *error = "the header has " + std::string(field == 0 ? "an unknown key '" : "twice the key '") + Printable(key.substr(0, 40)) + "'";
       return false;
     }
     seen |= field;
@@ -126,7 +132,7 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
 
 // "<f4" and the like → dtype and bytes of an element; dtype kNone for element types of NumPy that Fovea lacks.
 bool ParseTypeName(const std::string& name, DType* dtype, int64_t* bytes, std::string* error) {
-  const std::string shown = "type '" + name.substr(0, 40) + "'";
+  const std::string shown = "type '" + Printable(name.substr(0, 40)) + "'";
   if (name.size() < 3 || std::strchr("<>|=", name[0]) == nullptr || std::strchr("?bBiufcmMOSUV", name[1]) == nullptr) {
     *error = shown + " is not a NumPy type";
     return false;
@@ -160,8 +166,8 @@ bool CheckSize(uint64_t file_bytes, int64_t element_bytes, TensorInfo* info, std
     return false;
   }
   if (bytes != file_bytes - info->begin) {
-    *error = "shape " + ToString(info->shape) + " of " + info->type_name + " takes " + std::to_string(bytes) + " bytes, but the file has " +
-             std::to_string(file_bytes - info->begin) + " behind its header";
+    *error = "shape " + ToString(info->shape) + " of " + Printable(info->type_name) + " takes " + std::to_string(bytes) +
+             " bytes, but the file has " + std::to_string(file_bytes - info->begin) + " behind its header";
     return false;
   }
   return true;
