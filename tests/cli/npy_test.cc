@@ -99,6 +99,9 @@ TEST(NpyTest, NamesWhatIsWrong) {
   EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False}").find("lacks"), std::string::npos);
   EXPECT_NE(header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (6,)}").find("twice"), std::string::npos);
   EXPECT_NE(header("{'descr': '<f4', 'colour': 'red', 'fortran_order': False, 'shape': (6,)}").find("'colour'"), std::string::npos);
+  // ErrorOf wants messages of one line.
+  EXPECT_NE(header("{'descr': '<f4', 'co\n\x01r': 'red', 'fortran_order': False, 'shape': (6,)}").find("'co??r'"), std::string::npos);
+  EXPECT_NE(header("{'descr': '<\n4', 'fortran_order': False, 'shape': (6,)}").find("'<?4'"), std::string::npos);
   EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (-6,)}").find("shape"), std::string::npos);
   EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}").find("shape"), std::string::npos);
   EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)} x").find("dictionary"), std::string::npos);
