@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fovea/attention.h"
@@ -308,13 +309,17 @@ TEST(GridTest, SlowWholeGridOnTheBestTarget) {
       for (int64_t group : kGroups) parts.push_back({d, Tk, group});
     }
   }
-  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.cost() > b.cost(); });
+  // The costliest first; ties in the order above, which seeds follow.
+  std::vector<std::pair<int64_t, size_t>> order;
+  for (size_t n = 0; n < parts.size(); ++n) order.emplace_back(-parts[n].cost(), n);
+  std::sort(order.begin(), order.end());
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t n; (n = next++) < parts.size() && !testing::Test::HasFailure();) {
       const uint64_t seed = test::BaseSeed() + 1000 * n;
       test::Random random(seed);
-      Shape s = {parts[n].d, parts[n].group, parts[n].Tk, 0};
+      const Part& part = parts[order[n].second];
+      Shape s = {part.d, part.group, part.Tk, 0};
       const Keys keys(s, random);
       for (int64_t Tq : kQueries) {
         s.Tq = Tq;
