@@ -116,7 +116,7 @@ TEST(Element, Bfloat16IsTheUpperHalfOfAFloat) {
 }
 
 TEST(Element, RoundedIsNearestEven) {
-  for (const auto& [dtype, from] : {std::pair(DType::kF16, FromF16), std::pair(DType::kBF16, FromBF16)}) {
+  for (const auto& [dtype, from] : {std::pair(DType::kF16, &FromF16), std::pair(DType::kBF16, &FromBF16)}) {
     const uint16_t infinity = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
     EXPECT_EQ(Rounded(dtype, 0), 0);
     EXPECT_TRUE(std::isnan(Rounded(dtype, std::nan(""))));
