@@ -84,8 +84,8 @@ bool CpuSupports(Target target) noexcept {
 
 bool CpuPrefers(Target target) noexcept {
 #if HWY_ARCH_X86
-  // AMD's cores multiply twice as many bf16 as f32; Intel's keep that to AMX and need up to four times as long for VDPBF16PS as for the f32 multiply-adds it
-  // replaces (bench/README.md).
+  // AMD's cores multiply twice as many bf16 as f32. Intel's leave that to AMX: VDPBF16PS makes half as many products as the multiply-adds that it replaces, so
+  // that widening to f32 is the faster way there (bench/README.md).
   if (target == Target::kAvx512Bf16) return __builtin_cpu_is("amd");
 #endif
   static_cast<void>(target);
