@@ -30,6 +30,9 @@ constexpr int64_t kLeastSplitKeys = 512;
 // … and there are at most this many, so that partial states stay small next to K and V.
 constexpr int64_t kMostSplits = 32;
 
+// Of the map of a fixed mask: that of a mask of 64 TiB. More is not worth asking for.
+constexpr int64_t kMostMapEntries = int64_t{1} << 36;
+
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -110,6 +113,7 @@ Status ReserveFixedMap(Plan::State& plan, const TensorView& mask) {
   for (int64_t n : {most.heads, most.query_groups, most.key_groups}) {
     if (__builtin_mul_overflow(entries, n, &entries)) return Status(StatusCode::kOutOfMemory, "no memory for the map of the fixed mask");
   }
+  if (entries > kMostMapEntries) return Status(StatusCode::kOutOfMemory, "no memory for the map of the fixed mask");
   plan.fixed_map.reserve(static_cast<size_t>(entries));
   return Status();
 }

@@ -64,8 +64,7 @@ FOVEA_EXPORT const char* Name(Engine engine) noexcept;
 enum class Product : int32_t {
   kAuto = 0,  // from types and ISA
   kF32 = 1,   // multiply-adds in f32: narrower types are widened
-  kBF16 =
-      2,  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they multiply V, and where
+  kBF16 = 2,  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they multiply V, and where
               // the hardware flushes subnormal numbers (x86), elements of k and v below 2^−126 count as 0. Only the tile engine has them.
 };
 
