@@ -30,8 +30,8 @@ constexpr int64_t kLeastSplitKeys = 512;
 // … and there are at most this many, so that partial states stay small next to K and V.
 constexpr int64_t kMostSplits = 32;
 
-// Of the map of a fixed mask: that of a mask of 64 TiB. More is not worth asking for.
-constexpr int64_t kMostMapEntries = int64_t{1} << 36;
+// Of the map of a fixed mask: that of a mask of 256 GiB. More is not worth asking for.
+constexpr int64_t kMostMapEntries = int64_t{1} << 28;
 
 int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }

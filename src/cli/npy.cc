@@ -5,12 +5,6 @@
 namespace fovea::files {
 namespace {
 
-// What a file says, for a message of one line.
-std::string Printable(std::string text) {
-  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
-  return text;
-}
-
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 
@@ -99,7 +93,7 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
     if (!scanner.TakeString(&key) || !scanner.Take(':')) return false;
     const unsigned field = key == "descr" ? kDescr : key == "fortran_order" ? kFortranOrder : key == "shape" ? kShape : 0;
     if (field == 0 || (seen & field) != 0) {
-      *error = "the header has " + std::string(field == 0 ? "an unknown key '" : "twice the key '") + Printable(key.substr(0, 40)) + "'";
+      *error = "the header has " + std::string(field == 0 ? "an unknown key '" : "twice the key '") + Printable(key, 40) + "'";
       return false;
     }
     seen |= field;
@@ -132,7 +126,7 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
 
 // "<f4" and the like → dtype and bytes of an element; dtype kNone for element types of NumPy that Fovea lacks.
 bool ParseTypeName(const std::string& name, DType* dtype, int64_t* bytes, std::string* error) {
-  const std::string shown = "type '" + Printable(name.substr(0, 40)) + "'";
+  const std::string shown = "type '" + Printable(name, 40) + "'";
   if (name.size() < 3 || std::strchr("<>|=", name[0]) == nullptr || std::strchr("?bBiufcmMOSUV", name[1]) == nullptr) {
     *error = shown + " is not a NumPy type";
     return false;
@@ -166,7 +160,7 @@ bool CheckSize(uint64_t file_bytes, int64_t element_bytes, TensorInfo* info, std
     return false;
   }
   if (bytes != file_bytes - info->begin) {
-    *error = "shape " + ToString(info->shape) + " of " + Printable(info->type_name) + " takes " + std::to_string(bytes) +
+    *error = "shape " + ToString(info->shape) + " of " + Printable(info->type_name, 40) + " takes " + std::to_string(bytes) +
              " bytes, but the file has " + std::to_string(file_bytes - info->begin) + " behind its header";
     return false;
   }

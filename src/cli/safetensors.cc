@@ -26,7 +26,7 @@ const Type* FindType(const std::string& name) {
   return nullptr;
 }
 
-std::string Shown(const std::string& name) { return "tensor '" + name.substr(0, 80) + "'"; }
+std::string Shown(const std::string& name) { return "tensor '" + Printable(name, 80) + "'"; }
 
 // Takes the header event by event, so that no event outside the format's small grammar is ever stored:
 //   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …, "__metadata__": {"key": "text", …}}
@@ -55,7 +55,7 @@ class HeaderReader : public json::json_sax_t {
     if (place_ == Place::kMetadata) return true;
     field_ = text == "dtype" ? kDtype : text == "shape" ? kShape : text == "data_offsets" ? kOffsets : kNone;
     if (field_ == kNone || (seen_ & field_) != 0) {
-      return Fail(Shown(name_) + " has " + (field_ == kNone ? "an unknown" : "twice the") + " field '" + text.substr(0, 40) + "'");
+      return Fail(Shown(name_) + " has " + (field_ == kNone ? "an unknown" : "twice the") + " field '" + Printable(text, 40) + "'");
     }
     seen_ |= field_;
     return true;
@@ -147,7 +147,7 @@ bool CheckTensor(TensorInfo* tensor, uint64_t data_bytes, std::string* error) {
   uint64_t bytes;
   if (!ShapeBytes(tensor->shape, type->bytes, &bytes) || bytes != tensor->end - tensor->begin) {
     *error = Shown(tensor->name) + ": data_offsets span " + std::to_string(tensor->end - tensor->begin) + " bytes, but shape " +
-             ToString(tensor->shape) + " of " + tensor->type_name + " does not";
+             ToString(tensor->shape) + " of " + Printable(tensor->type_name, 40) + " does not";
     return false;
   }
   return true;

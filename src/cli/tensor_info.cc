@@ -14,6 +14,15 @@ bool ShapeBytes(const std::vector<int64_t>& shape, int64_t element_bytes, uint64
   return true;
 }
 
+std::string Printable(const std::string& text, size_t most) {
+  std::string shown = text.substr(0, most);
+  for (char& c : shown) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < ' ' || code == 127) c = '?';
+  }
+  return shown;
+}
+
 std::string ToString(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t a = 0; a < shape.size(); ++a) text += (a > 0 ? ", " : "") + std::to_string(shape[a]);

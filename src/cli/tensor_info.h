@@ -25,6 +25,9 @@ constexpr size_t kMaxAxes = 32;  // NumPy's limit of its 1.x versions; more is d
 // strides computed from an accepted shape never overflow. *bytes is the true size, 0 if any axis is.
 bool ShapeBytes(const std::vector<int64_t>& shape, int64_t element_bytes, uint64_t* bytes);
 
+// The beginning of a text that a file holds, for a message of one line: control characters are shown as '?'.
+std::string Printable(const std::string& text, size_t most);
+
 // "[2, 3, 4]".
 std::string ToString(const std::vector<int64_t>& shape);
 
