@@ -2,6 +2,7 @@
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
+#include <sys/auxv.h>
 
 #include "bench/roofline_loops.h"
 
@@ -54,6 +55,9 @@ void ExpNeon(int64_t iterations) {
   }
 }
 
+// As Linux tells programs: bit 14 of the second word of capabilities is BF16.
+bool HasBF16() { return (getauxval(AT_HWCAP2) & (1ul << 14)) != 0; }
+
 bool IsNeon(Target target) { return target == Target::kNeonBf16 || target == Target::kNeon || target == Target::kEmu128; }
 
 }  // namespace
@@ -63,12 +67,7 @@ Loop MultiplyAddLoop(Target target) {
   return {};
 }
 
-Loop DotBF16Loop(Target target) {
-  for (const Target usable : UsableTargets()) {
-    if (usable == target && target == Target::kNeonBf16) return {DotBF16Neon, 24 * 4 * 4};
-  }
-  return {};
-}
+Loop DotBF16Loop(Target target) { return target == Target::kNeonBf16 && HasBF16() ? Loop{DotBF16Neon, 24 * 4 * 4} : Loop{}; }
 
 Loop ExpLoop(Target target) {
   if (IsNeon(target)) return {ExpNeon, kExpVectors * 4};
