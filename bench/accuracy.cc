@@ -26,15 +26,16 @@ int64_t SampledRow(int64_t n, int64_t rows, int64_t total) { return n > 0 && n =
 
 }  // namespace
 
-void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* accuracy) {
+void AddRow(const Problem& problem, Product product, int64_t b, int64_t h, int64_t i, Accuracy* accuracy) {
   const reference::Row row = reference::ForwardRow(problem, b, h, i);
   const double tolerance = reference::RelativeTolerance(row);
+  const double out_bound = (tolerance + reference::WeightTolerance(product)) * row.max_abs_value;
 
   const TensorView out = problem.out;
   for (size_t c = 0; c < row.out.size(); ++c) {
     const double value = reference::At(out, b, h, i, static_cast<int64_t>(c));
     const double error = ErrorOf(value, row.out[c]);
-    const double bound = reference::StoredBound(out.dtype, value, row.out[c], tolerance * row.max_abs_value);
+    const double bound = reference::StoredBound(out.dtype, value, row.out[c], out_bound);
     if (error > accuracy->max_error || accuracy->bound == 0) accuracy->bound = bound;
     accuracy->max_error = std::max(accuracy->max_error, error);
     accuracy->worst_share = std::max(accuracy->worst_share, Share(error, bound));
@@ -57,24 +58,24 @@ void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* a
   }
 }
 
-Accuracy CompareAllRows(const Problem& problem) {
+Accuracy CompareAllRows(const Problem& problem, Product product) {
   const reference::Sizes sizes = reference::SizesOf(problem);
   Accuracy accuracy;
   for (int64_t b = 0; b < sizes.B; ++b) {
     for (int64_t h = 0; h < sizes.Hq; ++h) {
-      for (int64_t i = 0; i < sizes.Tq; ++i) AddRow(problem, b, h, i, &accuracy);
+      for (int64_t i = 0; i < sizes.Tq; ++i) AddRow(problem, product, b, h, i, &accuracy);
     }
   }
   return accuracy;
 }
 
-Accuracy CompareSampledRows(const Problem& problem, int rows) {
+Accuracy CompareSampledRows(const Problem& problem, Product product, int rows) {
   const reference::Sizes sizes = reference::SizesOf(problem);
   const int64_t total = sizes.B * sizes.Hq * sizes.Tq;
   Accuracy accuracy;
   for (int64_t n = 0; n < std::min<int64_t>(rows, total); ++n) {
     const int64_t index = SampledRow(n, rows, total);
-    AddRow(problem, index / (sizes.Hq * sizes.Tq), index / sizes.Tq % sizes.Hq, index % sizes.Tq, &accuracy);
+    AddRow(problem, product, index / (sizes.Hq * sizes.Tq), index / sizes.Tq % sizes.Hq, index % sizes.Tq, &accuracy);
   }
   return accuracy;
 }

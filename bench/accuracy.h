@@ -8,8 +8,8 @@
 
 namespace fovea::bench {
 
-// Errors against the contract's bounds: t·max|v| for out, before it is rounded to a 16-bit type, t for lse and weights,
-// t = max(1e-5, 8·2⁻²⁴·max|partial score|).
+// Errors against the contract's bounds: (t + w)·max|v| for out, before it is rounded to a 16-bit type, t for lse and weights,
+// t = max(1e-5, 8·2⁻²⁴·max|partial score|), w = reference::WeightTolerance(product).
 struct Accuracy {
   double max_error = 0;          // largest |error| of out; infinite where a NaN or an infinity is missing or one too many
   double max_lse_error = 0;      // of lse, 0 if it is absent
@@ -20,13 +20,13 @@ struct Accuracy {
   bool ok() const { return worst_share <= 1; }
 };
 
-// Judges row [b, h, i] of problem.out, and of problem.lse and problem.weights if present.
-void AddRow(const Problem& problem, int64_t b, int64_t h, int64_t i, Accuracy* accuracy);
+// Judges row [b, h, i] of problem.out, and of problem.lse and problem.weights if present. `product` is what the plan chose.
+void AddRow(const Problem& problem, Product product, int64_t b, int64_t h, int64_t i, Accuracy* accuracy);
 
-Accuracy CompareAllRows(const Problem& problem);
+Accuracy CompareAllRows(const Problem& problem, Product product);
 
 // `rows` rows spread over sequences, heads and queries, the first and the last among them.
-Accuracy CompareSampledRows(const Problem& problem, int rows = 16);
+Accuracy CompareSampledRows(const Problem& problem, Product product, int rows = 16);
 
 }  // namespace fovea::bench
 

@@ -40,7 +40,7 @@ void BenchAttention(benchmark::State& state, const Workload& workload, Target ta
   const Workspace workspace{memory.data(), memory.size()};
 
   if (const Status status = Run(plan, tensors.At(0), workspace, executor); !status.ok()) return state.SkipWithError(status.message());
-  const Accuracy accuracy = CompareSampledRows(tensors.At(0));
+  const Accuracy accuracy = CompareSampledRows(tensors.At(0), plan.product());
   if (!accuracy.ok()) return state.SkipWithError("the result is wrong");
 
   const auto limit = [&] {
@@ -67,6 +67,13 @@ const bool kRegistered = [] {
   std::vector<Workload> workloads = NamedWorkloads();
   for (const Workload& workload : WorkloadSet("modifiers")) {
     if (!workload.modifiers.empty()) workloads.push_back(workload);
+  }
+  for (const Workload& workload : NamedWorkloads()) {
+    for (const DType type : {DType::kBF16, DType::kF16}) {
+      Workload typed = workload;
+      typed.type = type, typed.name += std::string("+") + Name(type);
+      workloads.push_back(typed);
+    }
   }
   for (const Workload& workload : workloads) {
     for (const Target target : UsableTargets()) {

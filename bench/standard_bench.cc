@@ -17,7 +17,7 @@ void BenchStandardAttention(benchmark::State& state, const Workload& workload) {
   if (!tensors.ok()) return state.SkipWithError("out of memory");
   std::vector<float> scores;
   reference::StandardAttention(tensors.At(0), &scores);
-  const Accuracy accuracy = CompareSampledRows(tensors.At(0));
+  const Accuracy accuracy = CompareSampledRows(tensors.At(0), Product::kF32);
   if (!accuracy.ok()) return state.SkipWithError("the result is wrong");
   int64_t index = 0;
   for (auto _ : state) reference::StandardAttention(tensors.At(index++), &scores);

@@ -57,6 +57,12 @@ bool SetBias(Workload* w, BiasKind bias) {
   return first;
 }
 
+bool SetType(Workload* w, DType type) {
+  const bool first = w->type == DType::kF32;
+  w->type = type;
+  return first;
+}
+
 bool SetOnce(bool* flag) {
   const bool first = !*flag;
   *flag = true;
@@ -83,13 +89,15 @@ constexpr struct {
     {"distbias", [](Workload* w) { return SetBias(w, BiasKind::kDistance); }},
     {"keybias", [](Workload* w) { return SetBias(w, BiasKind::kKeys); }},
     {"nan", [](Workload* w) { return SetOnce(&w->nan) && SetMask(w, MaskKind::kPadding); }},
+    {"bf16", [](Workload* w) { return SetType(w, DType::kBF16); }},
+    {"f16", [](Workload* w) { return SetType(w, DType::kF16); }},
     {"mla", [](Workload* w) { return SetOnce(&w->values_in_keys) && w->dv <= w->dk; }},
 };
 
 constexpr char kWindow[] = "window=";
 
 bool AddModifier(const std::string& text, Workload* w) {
-  w->modifiers += (w->modifiers.empty() ? "" : "+") + text;
+  if (text != Name(DType::kBF16) && text != Name(DType::kF16)) w->modifiers += (w->modifiers.empty() ? "" : "+") + text;
   if (text.compare(0, sizeof(kWindow) - 1, kWindow) == 0) return w->window == 0 && ParseSize(text.substr(sizeof(kWindow) - 1), &w->window);
   for (const auto& modifier : kModifiers) {
     if (text == modifier.name) return modifier.add(w);

@@ -44,7 +44,7 @@ struct Workload {
   BiasKind bias = BiasKind::kNone;
   bool nan = false;             // in the rows of K and V that the padding mask removes
   bool values_in_keys = false;  // V is the first dv channels of K, as in multi-head latent attention
-  std::string modifiers;        // all of that as in names: "softcap+alibi"
+  std::string modifiers;        // all of that as in names: "softcap+alibi"; not the type
 
   // Few queries over a long cache: bound by reading K and V, which come from memory in a model of many layers.
   bool IsDecode() const { return Tq <= 16 && Tq < Tk; }
@@ -74,12 +74,13 @@ const std::vector<Workload>& NamedWorkloads();
 //   bias, distbias, keybias            BiasKind's kDense, kDistance, kKeys; at most one
 //   window=N                           see Workload::window
 //   mla                                see Workload::values_in_keys
+//   bf16, f16                          Workload::type; f32 without
 bool ParseWorkload(const std::string& text, Workload* workload, std::string* error);
 
 // "modifiers": P2 and what modifies its scores. "variants": X0 … X17. Empty for other names.
 std::vector<Workload> WorkloadSet(const std::string& name);
 
-// What a workload is compared with: itself without modifiers, but for "nan" with "padmask" in its place, so that they differ in nothing but the
+// What a workload is compared with: itself in f32 and without modifiers, but for "nan" with "padmask" in its place, so that they differ in nothing but the
 // NaNs; X0 for X1 … X17; else itself.
 Workload BaseOf(const Workload& workload);
 

@@ -39,7 +39,7 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
       const Outputs outputs(&problem, case_.token_major, with_weights, problem.q.dtype);
       const Status status = PlanAndRun(problem, configuration);
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(Matches(problem, want, WeightRounding(configuration.product)));
+      EXPECT_TRUE(Matches(problem, want, reference::WeightTolerance(configuration.product)));
     });
   }
 

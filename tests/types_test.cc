@@ -146,7 +146,7 @@ TEST(TypesTest, RowsAtAnyByteAddressUpToAnInaccessiblePage) {
           for (const Kernel& kernel : test::KernelsFor(p.problem)) {
             const Status status = Attention(p.problem, test::Options(kernel), SerialExecutor());
             ASSERT_TRUE(status.ok()) << status.message();
-            EXPECT_TRUE(test::Matches(p.problem, expected, test::WeightRounding(kernel.product)))
+            EXPECT_TRUE(test::Matches(p.problem, expected, reference::WeightTolerance(kernel.product)))
                 << ToString(kernel) << " " << Name(type) << " d " << d;
           }
         }

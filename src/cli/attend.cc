@@ -115,8 +115,8 @@ files::Writer CollectOutputs(const Args& args, bool bthd, const Problem& problem
   return writer;
 }
 
-int ReportAccuracy(const Problem& problem) {
-  const bench::Accuracy accuracy = bench::CompareAllRows(problem);
+int ReportAccuracy(const Problem& problem, Product product) {
+  const bench::Accuracy accuracy = bench::CompareAllRows(problem, product);
   std::printf("check     largest error %.3g (bound %.3g there), lse %.3g, weights %.3g: %s\n", accuracy.max_error, accuracy.bound,
               accuracy.max_lse_error, accuracy.max_weights_error, accuracy.ok() ? "within bounds" : "OUT OF BOUNDS");
   return accuracy.ok() ? kFine : kWrong;
@@ -153,7 +153,7 @@ int RunAttend(const Args& args) {
 
   std::printf("%s", plan.ToString().c_str());
   std::printf("time      %.3f ms, first run\n", 1e3 * seconds);
-  return args.Has("--check") ? ReportAccuracy(loaded.problem) : kFine;
+  return args.Has("--check") ? ReportAccuracy(loaded.problem, plan.product()) : kFine;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "bench/workload_tensors.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kSizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 67};
 constexpr int64_t kChannels[] = {1, 2, 3, 5, 8, 13, 16, 17, 32, 40, 64, 65, 80};
 constexpr int64_t kLongKeys = 1100;
-constexpr float kPoison = 12345.0f;
+constexpr char kPoison = 0x7f;  // in every byte: above 1e38 or a NaN
 
 // Score options by their number in the sequence: each alone, then all together.
 enum Options : unsigned {
@@ -53,13 +54,15 @@ constexpr int kCombinationCount = sizeof(kCombinations) / sizeof(kCombinations[0
 AwkwardProblem::AwkwardProblem(uint64_t seed, int index) : state_(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(index) + 1) {
   for (int warm_up = 0; warm_up < 8; ++warm_up) Draw(2);
   DrawSizes(index);
+  DrawTypes();
   const bool bthd = Draw(2) == 1;
   MakeTensors(bthd);
   DrawScore(index);
   const auto text = [](int64_t n) { return std::to_string(n); };
   description_ = "problem " + text(index) + " of seed " + std::to_string(seed) + ": B " + text(B_) + ", Hq/Hkv " + text(Hq_) + "/" +
                  text(Hkv_) + ", Tq " + text(Tq_) + ", Tk " + text(Tk_) + ", dk " + text(dk_) + ", dv " + text(dv_) +
-                 (bthd ? ", BTHD" : "");
+                 (bthd ? ", BTHD" : "") + ", q " + Name(q_type_) + ", k " + Name(k_type_) + ", v " + Name(v_type_) + ", out " +
+                 Name(out_type_);
 }
 
 void AwkwardProblem::DrawSizes(int index) {
@@ -75,20 +78,28 @@ void AwkwardProblem::DrawSizes(int index) {
   if (index / kCombinationCount % 4 == 3) Tq_ = 1 + static_cast<int64_t>(Draw(2)), Tk_ = kLongKeys + static_cast<int64_t>(Draw(64));
 }
 
+// f32 half of the time, then bf16 (which products exist for) as often as mixed.
+void AwkwardProblem::DrawTypes() {
+  constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+  const uint64_t draw = Draw(4);
+  for (DType* type : {&q_type_, &k_type_, &v_type_, &out_type_})
+    *type = draw < 2 ? DType::kF32 : draw == 2 ? DType::kBF16 : kTypes[Draw(3)];
+}
+
 void AwkwardProblem::MakeTensors(bool bthd) {
-  FillFloats(&q_, B_ * Hq_ * Tq_ * dk_);
-  FillFloats(&k_, B_ * Hkv_ * Tk_ * dk_);
-  FillFloats(&v_, B_ * Hkv_ * Tk_ * dv_);
-  out_.resize(static_cast<size_t>(B_ * Hq_ * Tq_ * dv_));
   lse_.resize(static_cast<size_t>(B_ * Hq_ * Tq_));
   weights_.resize(static_cast<size_t>(B_ * Hq_ * Tq_ * Tk_));
-  const auto view = [&](auto* data, int64_t H, int64_t T, int64_t d) {
-    return bthd ? SwapAxes(View(data, {B_, T, H, d}), 1, 2) : View(data, {B_, H, T, d});
+  const auto tensor = [&](std::vector<char>* values, DType type, int64_t H, int64_t T, int64_t d) {
+    const size_t count = static_cast<size_t>(B_ * H * T * d);
+    values->resize(count * static_cast<size_t>(SizeOf(type)));
+    bench::FillNormal(values->data(), type, count, Draw(uint64_t{1} << 32));
+    void* const data = values->data();
+    return bthd ? SwapAxes(View(data, type, {B_, T, H, d}), 1, 2) : View(data, type, {B_, H, T, d});
   };
-  problem_.q = view(static_cast<const float*>(q_.data()), Hq_, Tq_, dk_);
-  problem_.k = view(static_cast<const float*>(k_.data()), Hkv_, Tk_, dk_);
-  problem_.v = view(static_cast<const float*>(v_.data()), Hkv_, Tk_, dv_);
-  problem_.out = view(out_.data(), Hq_, Tq_, dv_);
+  problem_.q = tensor(&q_, q_type_, Hq_, Tq_, dk_);
+  problem_.k = tensor(&k_, k_type_, Hkv_, Tk_, dk_);
+  problem_.v = tensor(&v_, v_type_, Hkv_, Tk_, dv_);
+  problem_.out = tensor(&out_, out_type_, Hq_, Tq_, dv_);
   problem_.lse = View(lse_.data(), {B_, Hq_, Tq_});
   problem_.weights = View(weights_.data(), {B_, Hq_, Tq_, Tk_});
 }
@@ -131,7 +142,8 @@ void AwkwardProblem::DrawScore(int index) {
 }
 
 void AwkwardProblem::ClearOutputs() {
-  for (std::vector<float>* values : {&out_, &lse_, &weights_}) std::fill(values->begin(), values->end(), kPoison);
+  std::memset(out_.data(), kPoison, out_.size());
+  for (std::vector<float>* values : {&lse_, &weights_}) std::memset(values->data(), kPoison, values->size() * sizeof(float));
 }
 
 uint64_t AwkwardProblem::Draw(uint64_t below) {

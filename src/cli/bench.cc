@@ -49,6 +49,27 @@ std::vector<bench::Workload> ParseWorkloads(const std::string& text) {
   return workloads;
 }
 
+// Each workload once a type, "P1+bf16" from P1.
+std::vector<bench::Workload> InTypes(const std::vector<bench::Workload>& workloads, const std::vector<std::string>& types) {
+  std::vector<bench::Workload> result;
+  for (const bench::Workload& workload : workloads) {
+    for (const std::string& type : types) {
+      bench::Workload typed = workload;
+      if (type == Name(DType::kBF16)) {
+        typed.type = DType::kBF16;
+      } else if (type == Name(DType::kF16)) {
+        typed.type = DType::kF16;
+      } else if (type != Name(DType::kF32)) {
+        throw Failure("--types = '" + type + "', expected f32, bf16 or f16");
+      }
+      if (workload.type != DType::kF32) throw Failure("--types does not go with " + workload.name + ", which has a type");
+      if (typed.type != DType::kF32) typed.name += "+" + type;
+      result.push_back(typed);
+    }
+  }
+  return result;
+}
+
 struct Request {
   std::vector<bench::Workload> workloads;
   std::vector<Contender> contenders;  // empty: workloads one after the other; else these in turns
@@ -78,8 +99,9 @@ Request ReadRequest(const Args& args) {
   } else if (args.Has("--base")) {
     throw Failure("--base needs --compare");
   }
-  for (const std::string& type : args.List("--types", "f32")) {
-    if (type != "f32") throw Failure("--types = '" + type + "', expected f32");
+  if (args.Has("--types")) {
+    if (args.Has("--compare")) throw Failure("--compare and --types exclude each other; write P1+bf16");
+    request.workloads = InTypes(request.workloads, args.List("--types", ""));
   }
   request.targets = TargetsFor(args.Text("--isa", "best"));
   for (const int64_t n : args.Integers("--threads", "1", 1, 1024)) {
@@ -177,7 +199,7 @@ bool BenchWorkload(const Request& request, const bench::Workload& workload, cons
   bool all_ok = true;
   for (const Target target : request.targets) {
     for (const int threads : request.threads) {
-      progress->Step(workload.name + " " + Name(workload.type) + " " + Where(target, threads));
+      progress->Step(workload.name + " " + Where(target, threads));
       const Measurement m = MeasureWorkload(workload, tensors,
                                             {target, request.engine, request.product, threads, request.seconds, limits.read_gbps(threads)});
       progress->Clear();
@@ -257,13 +279,14 @@ Command BenchCommand() {
       "Times workloads, each as a share of what the machine can do at best, measured around it. Results are checked first.\n"
       "P1 … P6 are prefill, D1 … D3 decode (keys and values come from memory), F1 a long sequence without a mask, X0 … X17 variants\n"
       "of shape and score. +MODIFIER behind any of them: softcap, alibi, sinks; window=N (keys); mask (a tenth of the pairs), padmask,\n"
-      "trimask, bandmask; nan (padmask, and NaN behind it); bias, distbias, keybias; mla (V is part of K). Sets: modifiers, variants.",
+      "trimask, bandmask; nan (padmask, and NaN behind it); bias, distbias, keybias; mla (V is part of K); bf16, f16. Sets: modifiers, "
+      "variants.",
       {
           {"--workloads", "LIST",
            "names, sets, or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal][+MODIFIER]…; separate these by ';' (default P1 … P6, D1 … D3)"},
           {"--compare", "LIST", "instead: all in turns, each beside what it is a variant of (modifiers; variants; P2+softcap,P2+alibi)"},
           {"--base", "WORKLOAD", "with --compare: that one for all"},
-          {"--types", "f32", "element types (default f32)"},
+          {"--types", "f32,bf16,f16", "types of q, k, v and out, one run each (default f32, or what stands behind a name)"},
           {"--isa", "best|all|NAMES", "instruction sets (default best)"},
           {"--engine", "auto|tile|row", "kernel (default auto)"},
           {"--product", "auto|f32|bf16", "what multiplies (default auto)"},

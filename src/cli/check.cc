@@ -25,14 +25,16 @@ struct Verdict {
 
 void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& executor, Verdict* verdict) {
   awkward.ClearOutputs();
-  const Status status = Attention(awkward.problem(), options, executor);
+  Plan plan;
+  Status status = Plan::Create(awkward.problem(), options, &plan);
   if (status.code() == StatusCode::kUnsupported) {
     ++verdict->unsupported;
     if (verdict->refusal.empty()) verdict->refusal = status.message();
     return;
   }
+  if (status.ok()) status = Run(plan, awkward.problem(), OwnedWorkspace(plan, executor).get(), executor);
   if (!status.ok()) throw Failure(awkward.description() + ": " + status.message());
-  const bench::Accuracy accuracy = bench::CompareAllRows(awkward.problem());
+  const bench::Accuracy accuracy = bench::CompareAllRows(awkward.problem(), plan.product());
   ++verdict->computed;
   verdict->max_error = std::max(verdict->max_error, accuracy.max_error);
   verdict->max_lse_error = std::max(verdict->max_lse_error, accuracy.max_lse_error);
@@ -42,7 +44,7 @@ void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& execut
 }
 
 void PrintVerdict(const PlanOptions& options, const Verdict& verdict) {
-  std::printf("%-8s  %-6s  %8d  %9.2g  %9.2g  %9.2g  %10.0f%%  %s", Name(options.target), Name(options.engine), verdict.computed,
+  std::printf("%-11s  %-6s  %8d  %9.2g  %9.2g  %9.2g  %10.0f%%  %s", Name(options.target), Name(options.engine), verdict.computed,
               verdict.max_error, verdict.max_lse_error, verdict.max_weights_error, 100 * verdict.worst_share,
               verdict.wrong == 0 ? "fine" : "WRONG");
   if (verdict.unsupported > 0) std::printf(" (%d not supported: %s)", verdict.unsupported, verdict.refusal.c_str());
@@ -57,7 +59,7 @@ int RunCheck(const Args& args) {
   const Threads threads(static_cast<int>(args.Integer("--threads", 1, 1, 1024)));
 
   std::printf("%d problems of seed %llu against the reference in double\n", problems, static_cast<unsigned long long>(seed));
-  std::printf("%-8s  %-6s  %8s  %9s  %9s  %9s  %11s\n", "isa", "engine", "problems", "max error", "of lse", "of weights", "of bound");
+  std::printf("%-11s  %-6s  %8s  %9s  %9s  %9s  %11s\n", "isa", "engine", "problems", "max error", "of lse", "of weights", "of bound");
   std::fflush(stdout);
   Progress progress(targets.size() * 2);
   bool all_fine = true;

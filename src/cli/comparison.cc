@@ -108,7 +108,7 @@ std::string ComparisonTable::Names(const std::string& name, const std::string& b
 
 std::string ComparisonTable::Header() const {
   return Names("workload", "base") +
-         "isa     engine  thr  median ms     min ms  GFLOP/s     peak  share  of base's       overhead  max error\n";
+         "isa          engine  thr  median ms     min ms  GFLOP/s     peak  share  of base's       overhead  max error\n";
 }
 
 std::string ComparisonTable::Row(const Comparison& comparison) const {
@@ -116,7 +116,7 @@ std::string ComparisonTable::Row(const Comparison& comparison) const {
   const std::string names = Names(m.workload.name, comparison.base.name);
   char text[256];
   if (!m.accuracy.ok()) {
-    std::snprintf(text, sizeof(text), "%-6s  %-6s  %3d  WRONG: error %.3g, bound %.3g\n", Name(m.options.target), Name(m.engine),
+    std::snprintf(text, sizeof(text), "%-11s  %-6s  %3d  WRONG: error %.3g, bound %.3g\n", Name(m.options.target), Name(m.engine),
                   m.options.threads, m.accuracy.max_error, m.accuracy.bound);
     return names + text;
   }
@@ -127,9 +127,10 @@ std::string ComparisonTable::Row(const Comparison& comparison) const {
   }
   const double share = m.peak_gflops > 0 ? m.Gflops() / m.peak_gflops : 0;
   // ± is two bytes and one column.
-  std::snprintf(text, sizeof(text), "%-6s  %-6s  %3d  %9.3f  %9.3f  %7.1f  %7.1f  %4.0f%%  %8.1f%%  %*s  %9.2g%s\n", Name(m.options.target),
-                Name(m.engine), m.options.threads, 1e3 * m.timing.median_s, 1e3 * m.timing.min_s, m.Gflops(), m.peak_gflops, 100 * share,
-                100 / comparison.cost.median, overhead[0] != '\0' ? 14 : 13, overhead, m.accuracy.max_error, m.noisy ? "  noisy" : "");
+  std::snprintf(text, sizeof(text), "%-11s  %-6s  %3d  %9.3f  %9.3f  %7.1f  %7.1f  %4.0f%%  %8.1f%%  %*s  %9.2g%s\n",
+                Name(m.options.target), Name(m.engine), m.options.threads, 1e3 * m.timing.median_s, 1e3 * m.timing.min_s, m.Gflops(),
+                m.peak_gflops, 100 * share, 100 / comparison.cost.median, overhead[0] != '\0' ? 14 : 13, overhead, m.accuracy.max_error,
+                m.noisy ? "  noisy" : "");
   return names + text;
 }
 

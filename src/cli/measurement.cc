@@ -49,7 +49,7 @@ CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadT
   measurement_.product = plan_.product();
   measurement_.workspace_bytes = plan_.WorkspaceBytes(executor.Workers());
   Run(0);
-  measurement_.accuracy = bench::CompareSampledRows(tensors.At(0));
+  measurement_.accuracy = bench::CompareSampledRows(tensors.At(0), plan_.product());
 }
 
 void CheckedCall::Run(int64_t index) const { Check(fovea::Run(plan_, tensors_->At(index), workspace_.get(), *executor_)); }
@@ -128,19 +128,19 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
 }
 
 std::string TableHeader() {
-  return "workload      isa     engine  thr  median ms     min ms  GFLOP/s     peak  share   KV GB/s     read  share  max error\n";
+  return "workload      isa          engine  thr  median ms     min ms  GFLOP/s     peak  share   KV GB/s     read  share  max error\n";
 }
 
 std::string TableRow(const Measurement& m) {
   char text[256];
   if (!m.accuracy.ok()) {
-    std::snprintf(text, sizeof(text), "%-12s  %-6s  %-6s  %3d  WRONG: error %.3g, bound %.3g\n", m.workload.name.c_str(),
+    std::snprintf(text, sizeof(text), "%-12s  %-11s  %-6s  %3d  WRONG: error %.3g, bound %.3g\n", m.workload.name.c_str(),
                   Name(m.options.target), Name(m.engine), m.options.threads, m.accuracy.max_error, m.accuracy.bound);
     return text;
   }
   const double share_of_peak = m.peak_gflops > 0 ? m.Gflops() / m.peak_gflops : 0;
   const double share_of_read = m.read_gbps > 0 ? m.KvGbps() / m.read_gbps : 0;
-  std::snprintf(text, sizeof(text), "%-12s  %-6s  %-6s  %3d  %9.3f  %9.3f  %7.1f  %7.1f  %4.0f%%  %8.2f  %7.2f  %4.0f%%  %9.2g%s\n",
+  std::snprintf(text, sizeof(text), "%-12s  %-11s  %-6s  %3d  %9.3f  %9.3f  %7.1f  %7.1f  %4.0f%%  %8.2f  %7.2f  %4.0f%%  %9.2g%s\n",
                 m.workload.name.c_str(), Name(m.options.target), Name(m.engine), m.options.threads, 1e3 * m.timing.median_s,
                 1e3 * m.timing.min_s, m.Gflops(), m.peak_gflops, 100 * share_of_peak, m.KvGbps(), m.read_gbps, 100 * share_of_read,
                 m.accuracy.max_error, m.noisy ? "  noisy" : "");

@@ -208,6 +208,8 @@ double RelativeTolerance(const Row& row) {
   return std::max(1e-5, ScoreError(row.max_partial_score));
 }
 
+double WeightTolerance(Product product) { return product == Product::kBF16 ? 0x1p-9 / (1 - 0x1p-9) : 0; }
+
 StageResult ScoresAt(const Problem& problem, ScoreStage stage) {
   const Sizes n = SizesOf(problem);
   const bool of_all_pairs = stage == ScoreStage::kScaled || stage == ScoreStage::kSoftcapped;

@@ -64,6 +64,12 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i);
 // itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite where the scores overflow float32 and nothing is promised.
 double RelativeTolerance(const Row& row);
 
+// What the precision of out becomes where the product with V takes rounded weights: |error of out| ≤ (t + WeightTolerance)·max|v|. 0 for f32.
+//
+// Weights w that are rounded by relative errors |δ| ≤ u and divided by their own sum move out by Σ w·δ·(v − out) / (1 + Σ w·δ), and no weighted mean
+// of |v − out| is above max|v|: u / (1 − u), where u is half a unit in the last of bf16's eight bits.
+double WeightTolerance(Product product);
+
 // What Problem::scores holds at a stage, [B, Hq, Tq, Tk], and how well float32 can know it: |error| ≤ tolerance, by the rule of RelativeTolerance for each pair;
 // infinite where the score overflows float32, 0 for the weight of a removed pair.
 struct StageResult {

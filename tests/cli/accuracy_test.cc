@@ -25,14 +25,14 @@ TEST(AccuracyTest, SeesRightAndWrongRows) {
   float* const out = static_cast<float*>(problem.out.data);
   const float* const v = static_cast<const float*>(problem.v.data);
   std::copy(v, v + 2 * 4 * 8, out);
-  EXPECT_TRUE(CompareAllRows(one).ok());
-  EXPECT_TRUE(CompareSampledRows(one).ok());
+  EXPECT_TRUE(CompareAllRows(one, Product::kF32).ok());
+  EXPECT_TRUE(CompareSampledRows(one, Product::kF32).ok());
   out[63] += 0.01f;
-  EXPECT_FALSE(CompareAllRows(one).ok());
-  EXPECT_NEAR(CompareAllRows(one).max_error, 0.01, 1e-6);
-  EXPECT_FALSE(CompareSampledRows(one, 2).ok()) << "the last row is among the samples";
+  EXPECT_FALSE(CompareAllRows(one, Product::kF32).ok());
+  EXPECT_NEAR(CompareAllRows(one, Product::kF32).max_error, 0.01, 1e-6);
+  EXPECT_FALSE(CompareSampledRows(one, Product::kF32, 2).ok()) << "the last row is among the samples";
   out[63] = NAN;
-  EXPECT_FALSE(CompareAllRows(one).ok());
+  EXPECT_FALSE(CompareAllRows(one, Product::kF32).ok());
 }
 
 }  // namespace

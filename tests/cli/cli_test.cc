@@ -145,7 +145,9 @@ TEST(CliTest, MistakesOnTheCommandLine) {
   ExpectFailure(Fovea("bench --compare P2 --workloads P2"), "exclude each other");
   ExpectFailure(Fovea("bench --compare P2 --baseline"), "exclude each other");
   ExpectFailure(Fovea("bench --base P2"), "--base needs --compare");
-  ExpectFailure(Fovea("bench --types f64"), "--types");
+  ExpectFailure(Fovea("bench --types f64"), "expected f32, bf16 or f16");
+  ExpectFailure(Fovea("bench --types f16 --workloads P1+bf16"), "P1+bf16");
+  ExpectFailure(Fovea("bench --types f16 --compare P1"), "write P1+bf16");
   ExpectFailure(Fovea("bench --isa mmx"), "avx2");
   ExpectFailure(Fovea("bench --threads 0"), "--threads");
   ExpectFailure(Fovea("bench --seconds 0"), "--seconds");
@@ -302,6 +304,22 @@ TEST(CliTest, BenchPrintsJsonLinesWithAllFields) {
   }
   EXPECT_EQ(nlohmann::json::parse(lines[0])["flops"].get<double>(), 4.0 * 2 * (64 * 65 / 2) * 32);
   EXPECT_NE(outcome.error.find("[1/"), std::string::npos) << "no progress";
+}
+
+TEST(CliTest, BenchTakesTypes) {
+  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const Outcome outcome = Fovea("bench --workloads '1,2,64,32,causal;1,4/2,1x256,32' --types f32,bf16,f16 --seconds 0.001 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const std::vector<std::string> lines = Lines(outcome.out);
+  ASSERT_EQ(lines.size(), 6u) << outcome.out;
+  const std::vector<std::string> types = {"f32", "bf16", "f16"}, endings = {"", "+bf16", "+f16"};
+  for (size_t n = 0; n < lines.size(); ++n) {
+    const nlohmann::json line = nlohmann::json::parse(lines[n]);
+    EXPECT_EQ(line["type"], types[n % 3]);
+    EXPECT_EQ(line["workload"], (n < 3 ? "1,2,64,32,causal" : "1,4/2,1x256,32") + endings[n % 3]);
+    EXPECT_EQ(line["kv_bytes"].get<double>(), 2 * 2 * (n < 3 ? 64 : 256) * 32 * (n % 3 == 0 ? 4 : 2));
+    EXPECT_TRUE(line["ok"].get<bool>());
+  }
 }
 
 TEST(CliTest, BenchComparesWorkloadsWithTheirBases) {

@@ -112,6 +112,28 @@ TEST(WorkloadTest, ParsesCustomShapes) {
   EXPECT_FALSE(w.ModifiesScores());
 }
 
+TEST(WorkloadTest, TypesStandBehindNamesAndShapes) {
+  EXPECT_EQ(Parsed("P1").type, DType::kF32);
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    const Workload w = Parsed(std::string("1,4/2,9x7,8,6+softcap+") + Name(type));
+    EXPECT_EQ(w.type, type);
+    EXPECT_EQ(w.modifiers, "softcap");
+    EXPECT_EQ(w.KvBytes(), 2 * 7 * (8 + 6) * 2);
+    EXPECT_EQ(BaseOf(w).type, DType::kF32);
+    const WorkloadTensors tensors(w, 1);
+    const Problem problem = tensors.At(0);
+    for (const TensorView& x : {problem.q, problem.k, problem.v, TensorView(problem.out)}) EXPECT_EQ(x.dtype, type);
+    // Rounded from the values that f32 gets.
+    const WorkloadTensors f32(Parsed("1,4/2,9x7,8,6"), 1);
+    for (int64_t i = 0; i < 9; ++i) {
+      EXPECT_EQ(reference::At(problem.q, 0, 3, i, 5), reference::Rounded(type, reference::At(f32.At(0).q, 0, 3, i, 5)));
+    }
+  }
+  Workload w;
+  std::string error;
+  EXPECT_FALSE(ParseWorkload("P1+bf16+f16", &w, &error));
+}
+
 TEST(WorkloadTest, ParsesModifiers) {
   const Workload w = Parsed("P2+softcap+alibi+sinks+keybias+nan+window=100");
   EXPECT_TRUE(w.HasShapeOf(Parsed("P2")));

@@ -37,8 +37,7 @@ struct Worst {
 
 }  // namespace
 
-testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected, double weight_rounding) {
-  const double rounding = weight_rounding / (1 - weight_rounding);
+testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected, double weight_tolerance) {
   const reference::Sizes size = reference::SizesOf(problem);
   Worst worst;
   // A result below the normal range of f32 may lose all its bits.
@@ -60,7 +59,7 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
           for (int64_t c = 0; c < size.dv; ++c) {
             const double got = reference::At(problem.out, queries.batch, h, queries.first + i, c);
             const double want = expected.out[r * static_cast<size_t>(size.dv) + static_cast<size_t>(c)];
-            const double bound = (empty ? 0 : t + rounding) * expected.max_abs_value[r] + smallest;
+            const double bound = (empty ? 0 : t + weight_tolerance) * expected.max_abs_value[r] + smallest;
             worst.Look(got, want, reference::StoredBound(problem.out.dtype, got, want, bound), "out", row, c);
           }
           // The rule of the conformance suites: t and a relative 1e-5.
@@ -106,7 +105,7 @@ void ExpectMatchesReference(RandomProblem& p, const PlanOptions& options) {
       ADD_FAILURE() << ToString(kernel) << ": " << status.message() << "\n" << ToString(p.spec);
       continue;
     }
-    EXPECT_TRUE(Matches(p.problem, expected, WeightRounding(kernel.product))) << ToString(kernel) << "\n" << ToString(p.spec);
+    EXPECT_TRUE(Matches(p.problem, expected, reference::WeightTolerance(kernel.product))) << ToString(kernel) << "\n" << ToString(p.spec);
     EXPECT_TRUE(p.OutputPaddingUntouched()) << "wrote outside its outputs: " << ToString(kernel) << "\n" << ToString(p.spec);
   }
 }

@@ -55,19 +55,13 @@ inline PlanOptions Options(const Kernel& kernel, PlanOptions options = {}) {
   return options;
 }
 
-// The relative error of a weight that a product rounds before it multiplies V: half a unit in the last of bf16's eight bits.
-inline double WeightRounding(Product product) { return product == Product::kBF16 ? 0x1p-9 : 0; }
-
 // Whether out, lse, weights and scores (where present) of `problem` are `expected` to the contract's precision:
-//   |out error| ≤ (t + r)·max|v| before it is rounded to a 16-bit type,  |weights error| ≤ t  (a weight is the out of a one-hot V),
+//   |out error| ≤ (t + weight_tolerance)·max|v| before it is rounded to a 16-bit type,  |weights error| ≤ t  (a weight is the out of a one-hot V),
 //   |lse error| ≤ t + 1e-5·|lse|,
 //   |scores error| ≤ t of the pair  (a score is the lse of a row with one key);
 // exact for empty rows and removed pairs; NaN where and only where the reference has it. Rows and pairs with an infinite t are not looked at. The result names
 // the worst element, by the row of [B, Hq, Tq].
-//
-// r: weights w that are rounded by relative errors |δ| ≤ u = WeightRounding and divided by their own sum move out by Σ w·δ·(v − out) / (1 + Σ w·δ), and no
-// weighted mean of |v − out| is above max|v|: r = u / (1 − u).
-testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected, double weight_rounding = 0);
+testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected, double weight_tolerance = 0);
 
 // Runs `p` on every kernel with `options` otherwise, checks it against the reference, and that nothing outside the outputs' elements changed.
 // One failure per kernel.
