@@ -262,6 +262,14 @@ TEST(DotBF16Test, ExtremeScalesAndQueries) {
   }
 }
 
+TEST(DotBF16Test, AScaleOfZeroMeetsProductsThatOverflow) {
+  ProblemSpec s = BF16(Shape(20, 30, 9, 5));
+  s.scale = 0.0f;
+  RandomProblem p(s, test::BaseSeed());
+  for (int64_t n = 0; n < p.q.size(); ++n) p.q.Set(n, std::copysign(0x1.8p127, p.q.Get(n)));
+  test::ExpectMatchesReference(p);
+}
+
 TEST(DotBF16Test, OutIsNoLargerThanTheLargestValue) {
   RandomProblem p(BF16(Shape(40, 300, 32, 20)), test::BaseSeed());
   p.v.Fill([n = 0]() mutable { return n++ % 7 == 0 ? 0.99609375 : 1.0; });

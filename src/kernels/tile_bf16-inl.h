@@ -197,11 +197,14 @@ inline HWY_NOINLINE void IsolateNonFinitePairs(float* v, int64_t stride, int64_t
   }
 }
 
-// scale = power · rest, power a power of two: 1 ≤ |rest| < 2, or 0.
+// scale = power · rest, power a power of two and 1 ≤ |rest| < 2, or both 0: products with Q as it is may overflow that a scale of 0 makes 0.
 struct SplitScale {
-  int exponent;
-  float rest;
-  explicit SplitScale(float scale) : exponent(0), rest(2 * std::frexp(scale, &exponent)) { --exponent; }
+  float power, rest;
+  explicit SplitScale(float scale) {
+    int exponent;
+    rest = 2 * std::frexp(scale, &exponent);
+    power = rest == 0 ? 0.0f : std::ldexp(1.0f, exponent - 1);
+  }
 };
 
 // Rows of bf16 from `data` on, `stride` bytes apart: of K, at any address; of V, a row of pairs for every two keys.
@@ -264,7 +267,7 @@ struct TileBF16Engine {
       }
     }
 
-    const VF power = hn::Set(df, static_cast<float>(std::ldexp(1.0, scale.exponent)));
+    const VF power = hn::Set(df, scale.power);
     const auto second = hn::Set(du, 0xffff0000u);
     float* max_abs = w.row_values;
     for (int64_t row = 0; row < tile.count; row += kLanes) {
@@ -284,7 +287,7 @@ struct TileBF16Engine {
     std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
     for (int r = 0; r < tile.count; ++r) {
       if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f) continue;
-      PackExtremeRow(row_data[r], view, std::ldexp(1.0, scale.exponent), r, tile, w.stage, [&](int64_t c, float x) {
+      PackExtremeRow(row_data[r], view, static_cast<double>(scale.power), r, tile, w.stage, [&](int64_t c, float x) {
         const hwy::bfloat16_t rounded = hwy::BF16FromF32(x);
         std::memcpy(reinterpret_cast<char*>(tile.q + Lanes::Index(r, c / 2, 0)) + 2 * (c % 2), &rounded, 2);
       });

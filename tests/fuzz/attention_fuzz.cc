@@ -64,7 +64,7 @@ class GuardedWorkspace {
 
 std::vector<unsigned char> OutputBytes(const test::RandomProblem& p) {
   std::vector<unsigned char> bytes;
-  for (const test::OwnedTensor* tensor : {&p.out, &p.lse, &p.weights}) {
+  for (const test::OwnedTensor* tensor : {&p.out, &p.lse, &p.weights, &p.scores}) {
     if (!tensor->present()) continue;
     const std::vector<unsigned char> own = tensor->Bytes();
     bytes.insert(bytes.end(), own.begin(), own.end());
@@ -77,7 +77,7 @@ bool HavePadding(const test::ProblemSpec& spec) {
   const auto pads = [](const test::Storage& storage) {
     return storage.layout == test::Layout::kPadded || storage.layout == test::Layout::kPage || storage.layout == test::Layout::kSparse;
   };
-  return pads(spec.out) || ((spec.lse || spec.weights) && pads(spec.rest));
+  return pads(spec.out) || ((spec.lse || spec.weights || spec.scores) && pads(spec.rest)) || spec.cu_seqlens_q != DType::kNone;
 }
 
 // Runs `plan` as the specification says, other than serially.
@@ -101,7 +101,9 @@ std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected, 
   static GuardedWorkspace memory;
   p.tensors().ResetOutputs();
   if (Status status = Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1))); !status.ok()) return failed("Run", status);
-  if (const testing::AssertionResult result = test::Matches(p.problem(), expected); !result) return result.message();
+  if (const testing::AssertionResult result = test::Matches(p.problem(), expected, reference::WeightTolerance(plan.product())); !result) {
+    return result.message();
+  }
   const FuzzSpec& spec = p.spec();
   const bool padded = HavePadding(spec.problem);
   if (padded && !p.tensors().OutputPaddingUntouched()) return "wrote outside its outputs";
@@ -127,7 +129,7 @@ std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected, 
 bool TryProblem(uint64_t seed, const Arguments& arguments) {
   FuzzProblem p(seed);
   const reference::ForwardResult expected = p.Expected();
-  std::vector<test::Kernel> kernels = test::Kernels();
+  std::vector<test::Kernel> kernels = test::KernelsFor(p.problem());
   // The plan's own choice mixes engines in a batch: on one target, which varies.
   const TargetList targets = UsableTargets();
   kernels.push_back({targets.data[seed % targets.count], Engine::kAuto});
@@ -140,6 +142,7 @@ bool TryProblem(uint64_t seed, const Arguments& arguments) {
     PlanOptions options = p.spec().options;
     options.target = kernel.target;
     options.engine = kernel.engine;
+    options.product = kernel.product;
     const std::string fault = TryKernel(p, expected, options, again, seed);
     if (fault.empty()) continue;
     std::printf("FAULT: --seed %" PRIu64 "\n  %s: %s\n  %s\n", seed, test::ToString(kernel).c_str(), fault.c_str(), p.ToString().c_str());

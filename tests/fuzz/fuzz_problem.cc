@@ -64,6 +64,22 @@ int64_t DrawDistance(Random& random, int64_t most) {
   return random.Pick(std::vector<int64_t>{(int64_t{1} << 24) + 1, (int64_t{1} << 31) - 1, (int64_t{1} << 31) + 1, int64_t{1} << 62});
 }
 
+constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+// f32 mostly, all bf16 (which products exist for) as often as mixed.
+void DrawTypes(Random& random, test::ProblemSpec& s) {
+  const double kind = random.Uniform();
+  for (DType* type : {&s.q_type, &s.k_type, &s.v_type, &s.out_type}) {
+    if (kind < 0.4) *type = kind < 0.2 ? DType::kBF16 : kFloats[random.Below(std::size(kFloats))];
+  }
+  if (kind < 0.1) s.out_type = DType::kF32;
+}
+
+// The largest finite value.
+double LargestOf(DType type) {
+  return type == DType::kF16 ? 65504 : type == DType::kBF16 ? 0x1.fep127 : static_cast<double>(std::numeric_limits<float>::max());
+}
+
 DType DrawIntegers(Random& random, double chance) {
   if (!random.Chance(chance)) return DType::kNone;
   return random.Chance(0.5) ? DType::kI32 : DType::kI64;
@@ -132,7 +148,14 @@ FuzzSpec DrawSpec(Random& random) {
   s.bias_type = random.Pick(std::vector<DType>{DType::kF32, DType::kF16, DType::kBF16});
   s.bias_removes = random.Pick(std::vector<double>{0, 0, 0.3, 0.9});
   s.mask = DrawAxes(random, 0.3);
+  s.mask_type = random.Chance(0.3) ? DType::kBit : DType::kBool;
   s.mask_allows = random.Pick(std::vector<double>{0.1, 0.5, 0.9, 0.97, 1});
+  s.fixed_mask = spec.options.fixed_mask = random.Chance(0.2);
+  s.block_map = DrawAxes(random, 0.15);
+  s.block_map_type = random.Chance(0.3) ? DType::kBit : DType::kBool;
+  s.block_map_allows = random.Pick(std::vector<double>{0.1, 0.5, 0.9});
+  s.block_queries = DrawSize(random, 70);
+  s.block_keys = DrawSize(random, 140);
 
   // Positions.
   if (random.Chance(0.5)) s.causal = random.Chance(0.5) ? Causal::kTopLeft : Causal::kBottomRight;
@@ -145,24 +168,37 @@ FuzzSpec DrawSpec(Random& random) {
   }
   s.q_lengths = DrawIntegers(random, 0.2);
   s.kv_lengths = DrawIntegers(random, 0.3);
+  s.parents = DrawIntegers(random, 0.1);
+  if (s.B > 0) s.cu_seqlens_q = DrawIntegers(random, 0.12);  // without a sequence there is no longest one
+  if (s.B > 0) s.cu_seqlens_k = DrawIntegers(random, 0.12);
 
   // Memory.
   s.lse = random.Chance(0.5);
   s.weights = random.Chance(0.3);
+  if (random.Chance(0.15)) {
+    s.scores =
+        random.Pick(std::vector<ScoreStage>{ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked, ScoreStage::kWeights});
+  }
   s.q = DrawStorage(random, s.B * s.Hq * s.Tq);
   s.k = DrawStorage(random, s.B * s.Hkv * s.Tk);
   s.v = DrawStorage(random, s.B * s.Hkv * s.Tk);
   s.out = DrawStorage(random, s.B * s.Hq * s.Tq);
   s.rest = DrawStorage(random, s.B * s.Hq * s.Tq);
   for (Storage* storage : {&s.q, &s.k, &s.v}) storage->broadcast = DrawBroadcast(random);
+  if (s.cu_seqlens_q != DType::kNone) s.q.broadcast = 0;  // rows outside of sequences are NaN, and only they
   spec.bias_broadcast = DrawBroadcast(random);
   spec.mask_broadcast = DrawBroadcast(random);
   spec.v_in_k = random.Chance(0.05);
   if (spec.v_in_k) s.dv = std::min(s.dv, s.dk);
 
+  DrawTypes(random, s);
+  if (spec.v_in_k) s.v_type = s.k_type;
+
   // Values. With the last of q's sizes either q·k overflows before it is scaled, and only then, or scale·q, and not the scaled product.
   const double size = random.Uniform();
   spec.q_size = size < 0.7 ? 1 : size < 0.8 ? 1e-3 : size < 0.87 ? 30 : size < 0.97 ? 1000 : 1e20;
+  const bool f32 = s.q_type == DType::kF32 && s.k_type == DType::kF32 && s.v_type == DType::kF32;
+  if (spec.q_size == 1e20 && !f32) spec.q_size = 1000;  // f16 has no such values, and products of bf16 no subnormal ones
   if (spec.q_size == 1e20 && s.q.broadcast == 0 && s.k.broadcast == 0) {
     if (random.Chance(0.5)) {
       spec.k_size = 1e20, s.scale = 1e-38f;
@@ -171,6 +207,7 @@ FuzzSpec DrawSpec(Random& random) {
     }
   }
   if (random.Chance(0.1)) spec.v_size = random.Pick(std::vector<double>{1e-40, 1e-20, 1e30});
+  if (s.v_type == DType::kF16 || (spec.v_in_k && s.k_type == DType::kF16)) spec.v_size = 1;
   if (random.Chance(0.15)) spec.extremes = static_cast<int>(random.Between(1, 4));
 
   // The plan and who runs it.
@@ -196,8 +233,9 @@ FuzzProblem::FuzzProblem(uint64_t seed, Random random) : spec_(DrawSpec(random))
   Multiply(p.v, s.v, spec_.v_size);
   // Queries behind their length do not exist.
   for (int64_t b = 0; b < s.B && p.q_lengths.present() && s.q.broadcast == 0; ++b) {
+    const test::RandomProblem::Rows rows = p.QueriesOf(b);
     for (int64_t h = 0; h < s.Hq; ++h) {
-      for (int64_t i = p.QLength(b); i < s.Tq; ++i) p.q.SetAt({b, h, i, random.Below(s.dk)}, kNaN);
+      for (int64_t i = p.QLength(b); i < rows.count; ++i) p.q.SetAt({rows.batch, h, rows.first + i, random.Below(s.dk)}, kNaN);
     }
   }
   for (const auto& [tensor, broadcast] : {std::pair(&p.bias, spec_.bias_broadcast), std::pair(&p.mask, spec_.mask_broadcast)}) {
@@ -229,44 +267,59 @@ void FuzzProblem::SetExtremes(Random& random) {
                                                                     {&p.bias, "bias"}, {&p.sinks, "sinks"}, {&p.alibi_slopes, "slopes"}};
   for (int n = 0; n < spec_.extremes; ++n) {
     const auto [tensor, name] = random.Pick(inputs);
-    const double value = random.Pick(values);
+    double value = random.Pick(values);
     if (tensor->size() == 0) continue;
-    if (value == lowest && (tensor == &p.v || (tensor == &p.k && spec_.v_in_k))) continue;
+    const bool is_lowest = value == lowest;
+    const DType type = tensor->view().dtype;
+    if (std::isfinite(value)) value = std::clamp(value, -LargestOf(type), LargestOf(type));
+    if (value == 1e-40 && type == DType::kBF16) value = 1e-36;  // products of bf16 may take subnormal inputs for 0
+    if (is_lowest && (tensor == &p.v || (tensor == &p.k && spec_.v_in_k))) continue;
     const int64_t element = random.Below(tensor->size());
     tensor->Set(element, value);
     extremes_ += std::string(", ") + name + "[" + std::to_string(element) + "] = " + std::to_string(tensor->Get(element));
   }
 }
 
+void FuzzProblem::LeaveOpen(int64_t b, int64_t h, int64_t i, reference::ForwardResult* result) const {
+  reference::ForwardResult& expected = *result;
+  const test::ProblemSpec& s = spec_.problem;
+  const test::RandomProblem::Rows queries = tensors_.QueriesOf(b);
+  const int64_t heads_before = queries.batch * s.Hq + h;
+  const int64_t row = heads_before * problem().q.shape[2] + queries.first + i;  // of out and lse
+  const int64_t pair = ((b * s.Hq + h) * s.Tq + i) * s.Tk;                      // the first of the row
+  const size_t r = static_cast<size_t>(row);
+  const auto any_out = [&](const auto& is) {
+    return std::any_of(expected.out.begin() + row * s.dv, expected.out.begin() + (row + 1) * s.dv, is);
+  };
+  if (std::isnan(expected.lse[r])) {
+    // The score of a removed pair is −inf to a kernel, so one that became −inf by itself looks the same: its weight may be 0 in a NaN row.
+    for (size_t n = static_cast<size_t>(pair); n < static_cast<size_t>(pair + s.Tk); ++n) {
+      if (expected.scores[n] == -kInf) expected.visible[n] = false, expected.weights[n] = 0;
+    }
+    // What a sink of NaN or Inf makes of a row without keys is left open.
+    const bool empty = std::none_of(expected.visible.begin() + pair, expected.visible.begin() + pair + s.Tk, [](bool v) { return v; });
+    if (empty) expected.relative_tolerance[r] = kInf;
+  }
+  // A weight that kernels take for 0 (exp does below −69) times an Inf in V is NaN, and Inf in double.
+  if (any_out([](double x) { return std::isinf(x); }) &&
+      std::any_of(expected.weights.begin() + pair, expected.weights.begin() + pair + s.Tk, [](double w) { return w > 0 && w < 1e-29; })) {
+    expected.relative_tolerance[r] = kInf;
+  }
+  if (expected.lse[r] == -kInf && any_out([](double x) { return std::isnan(x); })) {
+    // Every visible score became −inf by itself, and V there is NaN or Inf: 0·Inf is NaN by the textbook, and nothing where the pair counts as removed.
+    expected.lse[r] = kNaN;
+    expected.relative_tolerance[r] = kInf;
+  }
+  if (expected.lse[r] == -kInf) expected.max_abs_value[r] = 0;  // an exact row, even where the V of no weight is Inf
+}
+
 reference::ForwardResult FuzzProblem::Expected() const {
   reference::ForwardResult expected = reference::Forward(problem());
   const test::ProblemSpec& s = spec_.problem;
-  for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
-    const size_t r = static_cast<size_t>(row);
-    const auto any = [&](const std::vector<double>& values, int64_t n, const auto& is) {
-      return std::any_of(values.begin() + row * n, values.begin() + (row + 1) * n, is);
-    };
-    if (std::isnan(expected.lse[r])) {
-      // The score of a removed pair is −inf to a kernel, so one that became −inf by itself looks the same: its weight may be 0 in a NaN row.
-      for (size_t n = r * static_cast<size_t>(s.Tk); n < (r + 1) * static_cast<size_t>(s.Tk); ++n) {
-        if (expected.scores[n] == -kInf) expected.visible[n] = false, expected.weights[n] = 0;
-      }
-      // What a sink of NaN or Inf makes of a row without keys is left open.
-      const bool empty =
-          std::none_of(expected.visible.begin() + row * s.Tk, expected.visible.begin() + (row + 1) * s.Tk, [](bool v) { return v; });
-      if (empty) expected.relative_tolerance[r] = kInf;
+  for (int64_t b = 0; b < s.B; ++b) {
+    for (int64_t h = 0; h < s.Hq; ++h) {
+      for (int64_t i = 0; i < tensors_.QueriesOf(b).count; ++i) LeaveOpen(b, h, i, &expected);
     }
-    // A weight that kernels take for 0 (exp does below −69) times an Inf in V is NaN, and Inf in double.
-    if (any(expected.out, s.dv, [](double x) { return std::isinf(x); }) &&
-        any(expected.weights, s.Tk, [](double w) { return w > 0 && w < 1e-29; })) {
-      expected.relative_tolerance[r] = kInf;
-    }
-    if (expected.lse[r] == -kInf && any(expected.out, s.dv, [](double x) { return std::isnan(x); })) {
-      // Every visible score became −inf by itself, and V there is NaN or Inf: 0·Inf is NaN by the textbook, and nothing where the pair counts as removed.
-      expected.lse[r] = kNaN;
-      expected.relative_tolerance[r] = kInf;
-    }
-    if (expected.lse[r] == -kInf) expected.max_abs_value[r] = 0;  // an exact row, even where the V of no weight is Inf
   }
   return expected;
 }
