@@ -66,16 +66,14 @@ HWY_INLINE VF Widen(hn::Vec<hn::Rebind<hwy::float16_t, DF>> v) {
   } else {
     // Not Highway's emulation: 1.2 widens infinities and NaN as if they were numbers from 65536 on.
     const hn::RebindToSigned<DF> di;
-    const auto bits = hn::PromoteTo(di, hn::BitCast(hn::Rebind<uint16_t, DF>(), v));
-    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(di, 0x7fff)));  // exponent and fraction where f32 has them
-    const auto sign = hn::ShiftLeft<16>(bits);                                     // and other bits
-    const auto bias = hn::Set(di, (127 - 15) << 23);
-    const auto is_special = hn::VecFromMask(di, hn::Gt(magnitude, hn::Set(di, (31 << 23) - 1)));
-    const auto is_subnormal = hn::VecFromMask(di, hn::Lt(magnitude, hn::Set(di, 1 << 23)));
-    // Infinities and NaN: the bias twice makes 255 of 31. Subnormals: 2^−14·(1 + fraction) − 2^−14, which needs no subnormal of f32.
-    const auto exponent = hn::Add(bias, hn::Or(hn::And(is_special, bias), hn::And(is_subnormal, hn::Set(di, 1 << 23))));
-    const auto excess = hn::And(is_subnormal, hn::BitCast(di, hn::Set(df, 0x1p-14f)));
-    return hn::CopySign(hn::Sub(hn::BitCast(df, hn::Add(magnitude, exponent)), hn::BitCast(df, excess)), hn::BitCast(df, sign));
+    const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(di, hn::BitCast(hn::Rebind<uint16_t, DF>(), v)));
+    const auto magnitude = hn::And(hn::ShiftRight<3>(bits), hn::Set(di, 0x0fffe000));  // exponent and fraction where f32 has them
+    // With an exponent of one too much normal numbers are twice as large, and subnormal ones 2^−14 too large; each way is the smaller one where it is right.
+    const VF x = hn::BitCast(df, hn::Add(magnitude, hn::Set(di, (127 - 14) << 23)));
+    const VF finite = hn::Min(hn::Mul(x, hn::Set(df, 0.5f)), hn::Sub(x, hn::Set(df, 0x1p-14f)));
+    const auto is_special = hn::VecFromMask(di, hn::Gt(magnitude, hn::Set(di, (31 << 23) - 1)));  // infinities and NaN
+    const auto rest = hn::Or(hn::And(is_special, hn::Set(di, 0x7f800000)), hn::And(bits, hn::Set(di, INT32_MIN)));
+    return hn::Or(finite, hn::BitCast(df, rest));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/kernel.h"
 #include "kernels/softmax-inl.h"
@@ -154,6 +155,19 @@ HWY_INLINE void WithRemainder(int64_t n, const F& f) {
       WithRemainder<kMost - 1>(n, f);
     }
   }
+}
+
+// Whether a multiply-add takes a lane of a vector as the factor of all lanes, which saves the broadcast: then what is broadcast is read a vector at a time.
+constexpr bool kFactorsAreLanes = HWY_TARGET_IS_NEON;
+
+// f(lane) for every lane, each a constant.
+template <class F, int... kLane>
+HWY_INLINE void ForEachLane(const F& f, std::integer_sequence<int, kLane...>) {
+  (f(std::integral_constant<int, kLane>()), ...);
+}
+template <class F>
+HWY_INLINE void ForEachLane(const F& f) {
+  ForEachLane(f, std::make_integer_sequence<int, kLanes>());
 }
 
 // Calls f(r, h, i) for the tile's rows: query head h and query i of row r.

@@ -24,12 +24,13 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Keys of S or channels of O that a micro-kernel holds beside two vectors of queries; see kTileScalars of tile_f32-inl.h.
+// Channels of O and keys of S that a micro-kernel holds beside two vectors of queries; see kTileChannels and kTileKeys of tile_f32-inl.h.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-constexpr int kPairScalars = 12;
+constexpr int kPairChannels = 12;
 #else
-constexpr int kPairScalars = 6;
+constexpr int kPairChannels = 6;
 #endif
+constexpr int kPairKeys = kFactorsAreLanes ? 8 : kPairChannels;
 
 // Terms of q·k that are summed in one chain (even); see kChain of tile_f32-inl.h.
 constexpr int64_t kPairChain = 128;
@@ -37,6 +38,11 @@ constexpr int64_t kPairChain = 128;
 using DU32 = hn::RebindToUnsigned<DF>;
 using DPairs = hn::Repartition<hwy::bfloat16_t, DF>;
 using VPairs = hn::Vec<DPairs>;
+
+// A vector at any address.
+HWY_INLINE VF LoadAny(const char* p) {
+  return hn::BitCast(DF(), hn::LoadU(hn::Repartition<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p)));
+}
 
 HWY_INLINE VPairs LoadPairs(const float* p) { return hn::BitCast(DPairs(), hn::Load(DF(), p)); }
 
@@ -106,16 +112,25 @@ FOVEA_HOT void PairScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const 
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::Zero(df);
   }
-  const auto step = [&](const auto& broadcast) HWY_ATTR {
+  const auto step = [&](const auto& factor) HWY_ATTR {
     VPairs qv[kVectors];
     for (int v = 0; v < kVectors; ++v) qv[v] = LoadPairs(q + v * kLanes);
     for (int j = 0; j < kKeys; ++j) {
-      const VPairs x = broadcast(k + j * k_stride);
+      const VPairs x = factor(j);
       for (int v = 0; v < kVectors; ++v) sum[j][v] = AddPairProducts(qv[v], x, sum[j][v]);
     }
+    q += kRows;
   };
-  for (; dk >= 2; dk -= 2, k += 4, q += kRows) step([](const char* p) HWY_ATTR { return BroadcastPair(p); });
-  if (dk > 0) step([](const char* p) HWY_ATTR { return BroadcastFirst(p); });
+  if constexpr (kFactorsAreLanes) {
+    for (; dk >= 2 * kLanes; dk -= 2 * kLanes, k += 4 * kLanes) {
+      VF kv[kKeys];
+      for (int j = 0; j < kKeys; ++j) kv[j] = LoadAny(k + j * k_stride);
+      ForEachLane([&](auto lane)
+                      HWY_ATTR { step([&](int j) HWY_ATTR { return hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(kv[j])); }); });
+    }
+  }
+  for (; dk >= 2; dk -= 2, k += 4) step([&](int j) HWY_ATTR { return BroadcastPair(k + j * k_stride); });
+  if (dk > 0) step([&](int j) HWY_ATTR { return BroadcastFirst(k + j * k_stride); });
   const VF scale = hn::Set(df, factor);
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) {
@@ -136,17 +151,24 @@ FOVEA_HOT void PairAccumulateOf(const char* HWY_RESTRICT values, int64_t v_strid
     const VF a = hn::Load(df, alpha + v * kLanes);
     for (int c = 0; c < kChannels; ++c) sum[c][v] = hn::Mul(hn::Load(df, o + c * kRows + v * kLanes), a);
   }
-  const auto step = [&](const auto& broadcast) HWY_ATTR {
-    VPairs pv[kVectors];
-    for (int v = 0; v < kVectors; ++v) pv[v] = LoadPairs(p + v * kLanes);
-    for (int c = 0; c < kChannels; ++c) {
-      const VPairs x = broadcast(values + 4 * c);
-      for (int v = 0; v < kVectors; ++v) sum[c][v] = AddPairProducts(pv[v], x, sum[c][v]);
-    }
+  VPairs pv[kVectors];
+  const auto add = [&](int c, VPairs x) HWY_ATTR {
+    for (int v = 0; v < kVectors; ++v) sum[c][v] = AddPairProducts(pv[v], x, sum[c][v]);
   };
-  for (; keys >= 2; keys -= 2, values += v_stride, p += kRows) step([](const char* pair) HWY_ATTR { return BroadcastPair(pair); });
+  for (; keys >= 2; keys -= 2, values += v_stride, p += kRows) {
+    for (int v = 0; v < kVectors; ++v) pv[v] = LoadPairs(p + v * kLanes);
+    constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
+    for (int c = 0; c < kInVectors; c += kLanes) {
+      const VF x = LoadAny(values + 4 * c);
+      ForEachLane([&](auto lane) HWY_ATTR { add(c + lane(), hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(x))); });
+    }
+    for (int c = kInVectors; c < kChannels; ++c) add(c, BroadcastPair(values + 4 * c));
+  }
   // A key of the block behind the span, which P has as 0, may hold NaN in V.
-  if (keys > 0) step([](const char* pair) HWY_ATTR { return BroadcastFirst(pair); });
+  if (keys > 0) {
+    for (int v = 0; v < kVectors; ++v) pv[v] = LoadPairs(p + v * kLanes);
+    for (int c = 0; c < kChannels; ++c) add(c, BroadcastFirst(values + 4 * c));
+  }
   for (int c = 0; c < kChannels; ++c) {
     for (int v = 0; v < kVectors; ++v) hn::Store(sum[c][v], df, o + c * kRows + v * kLanes);
   }
@@ -225,7 +247,7 @@ struct TileBF16Engine {
   using ValueRows = PairValues;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
-    return keys / kPairScalars + (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / kPairScalars);
+    return keys / kPairKeys + (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / kPairChannels);
   }
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, (dk + 1) / 2); }
   static int64_t OutputColumns(int64_t dv) { return dv + 1; }
@@ -341,11 +363,11 @@ struct TileBF16Engine {
       const char* from = k.data + span.first * k.stride + 2 * c;
       float* to = s + span.first * Lanes::kRows;
       int64_t n = span.end - span.first;
-      for (; n >= kPairScalars; n -= kPairScalars, from += kPairScalars * k.stride, to += kPairScalars * Lanes::kRows) {
+      for (; n >= kPairKeys; n -= kPairKeys, from += kPairKeys * k.stride, to += kPairKeys * Lanes::kRows) {
         ahead.Step();
-        PairScoresOf<kPairScalars, kVectors>(from, k.stride, q, depth, tile.factor, c > 0, to);
+        PairScoresOf<kPairKeys, kVectors>(from, k.stride, q, depth, tile.factor, c > 0, to);
       }
-      WithRemainder<kPairScalars>(
+      WithRemainder<kPairKeys>(
           n, [&](auto keys) HWY_ATTR { PairScoresOf<keys(), kVectors>(from, k.stride, q, depth, tile.factor, c > 0, to); });
     }
   }
@@ -357,11 +379,11 @@ struct TileBF16Engine {
     const int64_t keys = span.end - span.first;
     float* o = tile.o;
     int64_t n = OutputColumns(g.dv);
-    for (; n >= kPairScalars; n -= kPairScalars, from += 4 * kPairScalars, o += kPairScalars * Lanes::kRows) {
+    for (; n >= kPairChannels; n -= kPairChannels, from += 4 * kPairChannels, o += kPairChannels * Lanes::kRows) {
       ahead.Step();
-      PairAccumulateOf<kPairScalars, kVectors>(from, v.rows.stride, p, keys, tile.state.alpha, o);
+      PairAccumulateOf<kPairChannels, kVectors>(from, v.rows.stride, p, keys, tile.state.alpha, o);
     }
-    WithRemainder<kPairScalars>(
+    WithRemainder<kPairChannels>(
         n, [&](auto channels) HWY_ATTR { PairAccumulateOf<channels(), kVectors>(from, v.rows.stride, p, keys, tile.state.alpha, o); });
   }
 

@@ -14,13 +14,14 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Scalars (keys of S, channels of O) that a micro-kernel holds beside two vectors of queries: their product, the two loaded vectors and one broadcast
-// fill the register file (32 or 16).
+// Channels of O that a micro-kernel holds beside two vectors of queries: their product, the two loaded vectors and one broadcast fill the register
+// file (32 or 16). And keys of S, fewer where a vector of each is held, too.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-constexpr int kTileScalars = 12;
+constexpr int kTileChannels = 12;
 #else
-constexpr int kTileScalars = 6;
+constexpr int kTileChannels = 6;
 #endif
+constexpr int kTileKeys = kFactorsAreLanes ? 8 : kTileChannels;
 
 // Terms of q·k that are summed in one chain. Longer heads are sums of such sums: rounding grows with the chain, and Q of a chain stays in L1.
 constexpr int64_t kChain = 128;
@@ -35,15 +36,24 @@ FOVEA_HOT void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const flo
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::Zero(df);
   }
-  for (int64_t c = 0; c < dk; ++c, q += kRows) {
+  const auto step = [&](const auto& factor) HWY_ATTR {
     VF qv[kVectors];
     for (int v = 0; v < kVectors; ++v) qv[v] = hn::Load(df, q + v * kLanes);
-    const float* kc = k + c;
     for (int j = 0; j < kKeys; ++j) {
-      const VF x = hn::Set(df, kc[j * k_stride]);
-      for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::MulAdd(x, qv[v], sum[j][v]);
+      const VF x = factor(j);
+      for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::MulAdd(qv[v], x, sum[j][v]);
+    }
+    q += kRows;
+  };
+  int64_t c = 0;
+  if constexpr (kFactorsAreLanes) {
+    for (; c + kLanes <= dk; c += kLanes) {
+      VF kv[kKeys];
+      for (int j = 0; j < kKeys; ++j) kv[j] = hn::LoadU(df, k + c + j * k_stride);
+      ForEachLane([&](auto lane) HWY_ATTR { step([&](int j) HWY_ATTR { return hn::BroadcastLane<lane()>(kv[j]); }); });
     }
   }
+  for (; c < dk; ++c) step([&](int j) HWY_ATTR { return hn::Set(df, k[c + j * k_stride]); });
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) {
       float* p = s + j * kRows + v * kLanes;
@@ -66,10 +76,15 @@ FOVEA_HOT void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride, 
   for (int64_t j = 0; j < keys; ++j, values += v_stride, p += kRows) {
     VF pv[kVectors];
     for (int v = 0; v < kVectors; ++v) pv[v] = hn::Load(df, p + v * kLanes);
-    for (int c = 0; c < kChannels; ++c) {
-      const VF x = hn::Set(df, values[c]);
-      for (int v = 0; v < kVectors; ++v) sum[c][v] = hn::MulAdd(x, pv[v], sum[c][v]);
+    const auto add = [&](int c, VF x) HWY_ATTR {
+      for (int v = 0; v < kVectors; ++v) sum[c][v] = hn::MulAdd(pv[v], x, sum[c][v]);
+    };
+    constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
+    for (int c = 0; c < kInVectors; c += kLanes) {
+      const VF x = hn::LoadU(df, values + c);
+      ForEachLane([&](auto lane) HWY_ATTR { add(c + lane(), hn::BroadcastLane<lane()>(x)); });
     }
+    for (int c = kInVectors; c < kChannels; ++c) add(c, hn::Set(df, values[c]));
   }
   for (int c = 0; c < kChannels; ++c) {
     for (int v = 0; v < kVectors; ++v) hn::Store(sum[c][v], df, o + c * kRows + v * kLanes);
@@ -81,7 +96,7 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
   using Lanes = LanesAreQueries<kVectors>;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
-    return keys / kTileScalars + (keys + g.block_keys - 1) / g.block_keys * (g.dv / kTileScalars);
+    return keys / kTileKeys + (keys + g.block_keys - 1) / g.block_keys * (g.dv / kTileChannels);
   }
 
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
@@ -91,11 +106,11 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
       const float* from = k.Row<float>(span.first) + c;
       float* to = s + span.first * Lanes::kRows;
       int64_t n = span.end - span.first;
-      for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars * k.stride, to += kTileScalars * Lanes::kRows) {
+      for (; n >= kTileKeys; n -= kTileKeys, from += kTileKeys * k.stride, to += kTileKeys * Lanes::kRows) {
         ahead.Step();
-        ScoresOf<kTileScalars, kVectors>(from, k.stride, q, depth, c > 0, to);
+        ScoresOf<kTileKeys, kVectors>(from, k.stride, q, depth, c > 0, to);
       }
-      WithRemainder<kTileScalars>(n, [&](auto keys) HWY_ATTR { ScoresOf<keys(), kVectors>(from, k.stride, q, depth, c > 0, to); });
+      WithRemainder<kTileKeys>(n, [&](auto keys) HWY_ATTR { ScoresOf<keys(), kVectors>(from, k.stride, q, depth, c > 0, to); });
     }
   }
 
@@ -107,11 +122,11 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
     const int64_t keys = span.end - span.first;
     float* o = tile.o;
     int64_t n = g.dv;
-    for (; n >= kTileScalars; n -= kTileScalars, from += kTileScalars, o += kTileScalars * Lanes::kRows) {
+    for (; n >= kTileChannels; n -= kTileChannels, from += kTileChannels, o += kTileChannels * Lanes::kRows) {
       ahead.Step();
-      AccumulateOf<kTileScalars, kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
+      AccumulateOf<kTileChannels, kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
     }
-    WithRemainder<kTileScalars>(
+    WithRemainder<kTileChannels>(
         n, [&](auto channels) HWY_ATTR { AccumulateOf<channels(), kVectors>(from, v.stride, p, keys, tile.state.alpha, o); });
   }
 
