@@ -13,6 +13,7 @@
 #include "support/check.h"
 #include "support/pairwise.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -213,7 +214,7 @@ ProblemSpec Small() {
 TEST(AttentionTest, PlainProblem) { Check(Small(), 0); }
 
 TEST(AttentionTest, EveryHeadSizeFromOneToForty) {
-  for (int64_t d = 1; d <= 40; d += test::GridStep() == 1 ? 1 : 3) {
+  for (int64_t d : test::Thinned(test::Numbers(1, 40), 5)) {
     ProblemSpec s;
     s.Tq = 5, s.Tk = 11, s.dk = d, s.dv = 41 - d;
     Check(s, static_cast<uint64_t>(d));
@@ -221,7 +222,7 @@ TEST(AttentionTest, EveryHeadSizeFromOneToForty) {
 }
 
 TEST(AttentionTest, EveryNumberOfQueriesAroundTiles) {
-  for (int64_t Tq = 1; Tq <= 70; Tq += test::GridStep() == 1 ? 1 : 5) {
+  for (int64_t Tq : test::Thinned(test::Numbers(1, 70), 7)) {
     ProblemSpec s;
     s.Tq = Tq, s.Tk = 37, s.dk = 8, s.dv = 12, s.causal = Causal::kBottomRight;
     Check(s, static_cast<uint64_t>(Tq));
@@ -229,7 +230,7 @@ TEST(AttentionTest, EveryNumberOfQueriesAroundTiles) {
 }
 
 TEST(AttentionTest, EveryNumberOfKeysAroundBlocks) {
-  for (int64_t Tk = 1; Tk <= 140; Tk += test::GridStep() == 1 ? 1 : 7) {
+  for (int64_t Tk : test::Thinned(test::Numbers(1, 140), 13)) {
     ProblemSpec s;
     s.Tq = 5, s.Tk = Tk, s.dk = 8, s.dv = 12, s.causal = Causal::kTopLeft, s.query_offset = Tk / 2;
     Check(s, static_cast<uint64_t>(Tk));
@@ -238,8 +239,8 @@ TEST(AttentionTest, EveryNumberOfKeysAroundBlocks) {
 
 TEST(AttentionTest, ManyBlocksAndTiles) {
   ProblemSpec s;
-  s.Tq = 300, s.Tk = 515, s.dk = 64, s.dv = 64;
-  for (Causal causal : kCausal) {
+  s.Tq = test::GridStep() > 1 ? 100 : 300, s.Tk = 515, s.dk = 64, s.dv = 64;
+  for (Causal causal : test::Thinned(kCausal)) {
     s.causal = causal;
     Check(s, 1);
   }
@@ -248,9 +249,10 @@ TEST(AttentionTest, ManyBlocksAndTiles) {
 }
 
 TEST(AttentionTest, LongKeysWithFewQueriesSplitAndMerge) {
-  for (int64_t Tq : {1, 3}) {
+  for (int64_t Tq : test::Thinned({1, 3})) {
     ProblemSpec s;
-    s.Hq = 8, s.Hkv = 2, s.Tq = Tq, s.Tk = 5003, s.dk = 64, s.dv = 48, s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64, s.B = 2;
+    s.Hq = 8, s.Hkv = 2, s.Tq = Tq, s.Tk = 5003, s.dk = test::GridStep() > 1 ? 16 : 64, s.dv = 48, s.causal = Causal::kBottomRight,
+    s.kv_lengths = DType::kI64, s.B = 2;
     Check(s, static_cast<uint64_t>(Tq));
     s.sinks = true, s.softcap = 5, s.alibi = true, s.mask = Axes::kK;
     Check(s, static_cast<uint64_t>(Tq) + 10);
@@ -280,7 +282,7 @@ TEST(AttentionTest, TinyTilesBlocksAndSplits) {
   ProblemSpec s = Small();
   s.causal = Causal::kBottomRight, s.bias = Axes::kQK, s.bias_removes = 0.2;
   for (int32_t rows = 0; rows <= 4; ++rows) {
-    for (int32_t keys = 0; keys <= 4; ++keys) {
+    for (int32_t keys : test::Thinned({0, 1, 2, 3, 4}, 3)) {
       PlanOptions options;
       options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 2 ? 7 : 0;
       Check(s, static_cast<uint64_t>(rows * 5 + keys), options);
@@ -294,7 +296,7 @@ TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
   for (Layout layout : test::kLayouts) {
     for (Placement placement : test::kPlacements) {
       for (test::Storage ProblemSpec::* which :
-           {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out, &ProblemSpec::rest}) {
+           test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out, &ProblemSpec::rest})) {
         ProblemSpec s;
         s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 6, s.Tk = 17, s.dk = 9, s.dv = 10;
         s.weights = true, s.bias = Axes::kBHQK, s.mask = Axes::kHQK;
@@ -307,7 +309,7 @@ TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
 
 TEST(AttentionLayoutTest, BroadcastInputsOverEverySetOfAxes) {
   for (unsigned axes = 1; axes < 16; ++axes) {
-    for (test::Storage ProblemSpec::* which : {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::rest}) {
+    for (test::Storage ProblemSpec::* which : test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::rest})) {
       ProblemSpec s;
       s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 5, s.Tk = 9, s.dk = 7, s.dv = 6;
       s.mask = Axes::kBHQK, s.bias = Axes::kBHQK;

@@ -7,6 +7,7 @@
 #include "fovea/attention.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -42,7 +43,7 @@ void ExpectTheSameAsBits(RandomProblem& p, Storage storage, const PlanOptions& o
   RandomProblem packed = p;
   packed.mask = Packed(p.mask, storage);
   packed.Refresh();
-  for (const Kernel& kernel : test::KernelsAndAuto()) {
+  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
     EXPECT_TRUE(Same(RunSerial(kernel, packed, options), RunSerial(kernel, p, options))) << ToString(kernel) << "\n" << ToString(p.spec);
   }
 }
@@ -59,7 +60,7 @@ TEST(BitMaskTest, EveryShapeThatBroadcasts) {
     if (axes == Axes::kAbsent) continue;
     ProblemSpec s = Spec(77);
     s.mask = axes;
-    for (double allows : {0.1, 0.9}) {
+    for (double allows : test::Thinned({0.1, 0.9})) {
       s.mask_allows = allows;
       RandomProblem p(s, test::BaseSeed());
       ExpectTheSameAsBits(p, {});
@@ -70,7 +71,9 @@ TEST(BitMaskTest, EveryShapeThatBroadcasts) {
 TEST(BitMaskTest, EveryLayoutAndPlaceThatBitsCanHave) {
   RandomProblem p(Spec(77), test::BaseSeed());
   for (Layout layout : {Layout::kDense, Layout::kSwapped, Layout::kReversed, Layout::kPadded, Layout::kPage}) {
-    for (Placement placement : test::kPlacements) ExpectTheSameAsBits(p, {layout, placement});  // guard pages: no byte outside is read
+    for (Placement placement : test::Thinned(test::kPlacements, 2)) {
+      ExpectTheSameAsBits(p, {layout, placement});  // guard pages: no byte outside is read
+    }
   }
 }
 
@@ -91,15 +94,15 @@ TEST(BitMaskTest, BitsBehindTheLastKeyAreNotLookedAt) {
     p.Refresh();
     const TensorView view = p.mask.view();
     // OwnedTensor has set them; now they are cleared.
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
-      RandomProblem cleared = p;
-      cleared.mask = p.mask.CopiedTo({});
-      cleared.Refresh();
-      unsigned char* const bytes = static_cast<unsigned char*>(cleared.mask.mutable_view().data);
-      const int64_t row = view.stride[2];
-      for (int64_t n = 0; n < view.size() / Tk; ++n) {
-        if (Tk % 8 != 0) bytes[(n + 1) * row - 1] &= static_cast<unsigned char>((1 << Tk % 8) - 1);
-      }
+    RandomProblem cleared = p;
+    cleared.mask = p.mask.CopiedTo({});
+    cleared.Refresh();
+    unsigned char* const bytes = static_cast<unsigned char*>(cleared.mask.mutable_view().data);
+    const int64_t row = view.stride[2];
+    for (int64_t n = 0; n < view.size() / Tk; ++n) {
+      if (Tk % 8 != 0) bytes[(n + 1) * row - 1] &= static_cast<unsigned char>((1 << Tk % 8) - 1);
+    }
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
       EXPECT_TRUE(Same(RunSerial(kernel, cleared), RunSerial(kernel, p))) << ToString(kernel) << " Tk " << Tk;
     }
   }

@@ -3,8 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -253,6 +261,64 @@ TEST(CheckTest, RandomProblemsAndTheReferenceAgreeOnWhatIsVisible) {
       }
     }
   }
+}
+
+// Sets FOVEA_TEST_EVERY for as long as it lives.
+class Every {
+ public:
+  explicit Every(int n) {
+    if (const char* before = std::getenv(kName)) before_ = before, set_ = true;
+    setenv(kName, std::to_string(n).c_str(), 1);
+  }
+  ~Every() {
+    if (set_) {
+      setenv(kName, before_.c_str(), 1);
+    } else {
+      unsetenv(kName);
+    }
+  }
+
+ private:
+  static constexpr const char* kName = "FOVEA_TEST_EVERY";
+  std::string before_;
+  bool set_ = false;
+};
+
+TEST(ThinnedTest, UnthinnedListsAreWhole) {
+  const Every every(1);
+  EXPECT_EQ(test::Thinned({3, 1, 2}), (std::vector<int>{3, 1, 2}));
+  EXPECT_EQ(test::Thinned(test::Numbers(1, 10, 4)), (std::vector<int64_t>{1, 5, 9}));
+}
+
+TEST(ThinnedTest, OneOfAFewAndEveryNthOfMany) {
+  const Every every(8);
+  EXPECT_EQ(test::Thinned({7}), std::vector<int>{7});
+  EXPECT_TRUE(test::Thinned(std::vector<int>()).empty());
+  for (const auto& [count, most, step] :
+       std::vector<std::array<int64_t, 3>>{{5, 8, 5}, {8, 8, 8}, {9, 8, 8}, {70, 8, 8}, {70, 100, 8}, {70, 3, 3}}) {
+    const std::vector<int64_t> some = test::Thinned(test::Numbers(0, count - 1), most);
+    ASSERT_FALSE(some.empty());
+    EXPECT_LT(some[0], step);
+    for (size_t n = 1; n < some.size(); ++n) EXPECT_EQ(some[n] - some[n - 1], step);
+    EXPECT_GE(some.back() + step, count) << "ends early";
+  }
+}
+
+TEST(ThinnedTest, LoopsMeetEveryItemAndInTheEndEveryPair) {
+  const Every every(8);
+  std::set<std::pair<int, int>> pairs;
+  for (int round = 0; round < 200; ++round) {
+    std::set<int> items, others;
+    for (int outer = 0; outer < 6; ++outer) {  // as many as the longer list
+      for (int item : test::Thinned({0, 1, 2, 3, 4, 5})) {
+        items.insert(item);
+        for (int other : test::Thinned({0, 1, 2})) others.insert(other), pairs.insert({item, other});
+      }
+    }
+    ASSERT_EQ(items.size(), 6u);
+    ASSERT_EQ(others.size(), 3u);
+  }
+  EXPECT_EQ(pairs.size(), 18u);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "support/configurations.h"
 #include "support/manifest.h"
 #include "support/random.h"
+#include "support/thin.h"
 
 namespace fovea::test {
 namespace {
@@ -94,7 +95,7 @@ TEST_P(Conformance, LogitsTimes1000) {
 TEST_P(Conformance, SmallTiles) {
   const reference::ForwardResult want = reference::Forward(case_.problem);
   const std::pair<int32_t, int32_t> sizes[] = {{1, 4}, {2, 3}, {3, 2}, {4, 1}};
-  for (const auto& [tile_rows, block_keys] : sizes) {
+  for (const auto& [tile_rows, block_keys] : Thinned(sizes)) {
     SCOPED_TRACE("tile_rows " + std::to_string(tile_rows) + ", block_keys " + std::to_string(block_keys));
     PlanOptions options;
     options.tile_rows = tile_rows;
@@ -105,7 +106,7 @@ TEST_P(Conformance, SmallTiles) {
 
 TEST_P(Conformance, SmallSplits) {
   const reference::ForwardResult want = reference::Forward(case_.problem);
-  for (const int64_t split_keys : {5, 64}) {
+  for (const int64_t split_keys : Thinned({5, 64})) {
     SCOPED_TRACE("split_keys " + std::to_string(split_keys));
     PlanOptions options;
     options.split_keys = split_keys;
@@ -247,13 +248,9 @@ TEST_P(Conformance, NanInRemovedPairs) {
       one_channel.SetValue(b, hkv, j, 1, kNan);
     }
   }
-  {
-    SCOPED_TRACE("NaN in k and v");
-    ExpectReferenceEverywhere(key_and_value.problem, reference::Forward(key_and_value.problem), {}, /*with_weights=*/true);
-  }
-  {
-    SCOPED_TRACE("NaN in channel 0 of v");
-    ExpectReferenceEverywhere(one_channel.problem, reference::Forward(one_channel.problem), {}, /*with_weights=*/true);
+  for (const Spoilt* spoilt : Thinned({&key_and_value, &one_channel})) {
+    SCOPED_TRACE(spoilt == &one_channel ? "NaN in channel 0 of v" : "NaN in k and v");
+    ExpectReferenceEverywhere(spoilt->problem, reference::Forward(spoilt->problem), {}, /*with_weights=*/true);
   }
 }
 
@@ -325,15 +322,9 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
 const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
 const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
 
-// The derived tests compute the reference again and again: slow machines run every n-th case.
-std::vector<CaseId> Thinned(const std::vector<CaseId>& cases) {
-  std::vector<CaseId> some;
-  for (size_t n = 0; n < cases.size(); n += static_cast<size_t>(GridStep())) some.push_back(cases[n]);
-  return some;
-}
-
 INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
+// The derived tests compute the reference again and again.
 INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValid))), CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValid))), CaseTestName);
 

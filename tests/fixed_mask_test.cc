@@ -10,6 +10,7 @@
 #include "support/executors.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -60,12 +61,12 @@ Outcome RunPlan(const Plan& plan, RandomProblem& p, int workers = 1) {
 TEST(FixedMaskTest, GivesTheBitsOfAMaskThatEachRunReads) {
   for (Axes axes : test::kAllAxes) {
     for (DType type : {DType::kBool, DType::kBit}) {
-      for (double allows : {0.0, 0.02, 0.98, -1.0}) {  // −1: in blocks
+      for (double allows : test::Thinned({0.0, 0.02, 0.98, -1.0})) {  // −1: in blocks
         ProblemSpec s = Spec();
         s.mask = axes, s.mask_type = type, s.mask_allows = allows;
         RandomProblem p(s, test::BaseSeed());
         if (allows < 0 && p.mask.present()) Blocky(p.mask, test::BaseSeed());
-        for (const Kernel& kernel : test::KernelsAndAuto()) {
+        for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto())) {
           const Outcome expected = RunSerial(kernel, p);
           Plan plan;
           const Status status = Plan::Create(p.problem, Fixed(kernel), &plan);
@@ -91,7 +92,7 @@ TEST(FixedMaskTest, WithCausalLengthsATreeAndPackedSequences) {
     test::ExpectMatchesReference(fixed);
     RandomProblem read = fixed;
     read.spec.fixed_mask = false;
-    for (const Kernel& kernel : test::KernelsAndAuto())
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4))
       EXPECT_TRUE(Same(RunSerial(kernel, fixed), RunSerial(kernel, read))) << ToString(kernel);
   }
 }
@@ -101,9 +102,10 @@ TEST(FixedMaskTest, UpdateReadsTheMaskAgain) {
     ProblemSpec s = Spec();
     s.B = 1, s.mask_type = type;
     RandomProblem p(s, test::BaseSeed());
+    const std::vector<Kernel> kernels = test::Thinned(test::KernelsAndAuto(), 2);
     std::vector<std::unique_ptr<Plan>> plans;
     p.mask.Fill([] { return 0.0; });  // nothing at all is visible at first
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : kernels) {
       plans.push_back(std::make_unique<Plan>());
       ASSERT_TRUE(Plan::Create(p.problem, Fixed(kernel), plans.back().get()).ok());
     }
@@ -115,7 +117,7 @@ TEST(FixedMaskTest, UpdateReadsTheMaskAgain) {
       }
       const reference::ForwardResult expected = reference::Forward(p.problem);
       size_t n = 0;
-      for (const Kernel& kernel : test::KernelsAndAuto()) {
+      for (const Kernel& kernel : kernels) {
         Plan& plan = *plans[n++];
         const Status status = plan.Update(p.problem);
         ASSERT_TRUE(status.ok()) << status.message();
@@ -137,7 +139,7 @@ TEST(FixedMaskTest, UpdatesOfSizesWithinTheRoom) {
       steps.emplace_back(s, test::BaseSeed() + static_cast<uint64_t>(Tk));
       if (steps.back().mask.size() > 0) Blocky(steps.back().mask, test::BaseSeed());
     }
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
       PlanOptions options = Fixed(kernel);
       options.max_queries = 100, options.max_keys = 700;
       Plan plan;
@@ -154,14 +156,14 @@ TEST(FixedMaskTest, UpdatesOfSizesWithinTheRoom) {
 TEST(FixedMaskTest, AFailedUpdateKeepsTheMaskThatThePlanHasRead) {
   ProblemSpec s = Spec();
   s.kv_lengths = DType::kI32;
+  RandomProblem p(s, test::BaseSeed()), other(s, test::BaseSeed());
+  Blocky(p.mask, 1);
+  other.mask.Fill([] { return 0.0; });
+  other.kv_lengths.Set(1, 301);
   for (const Kernel& kernel : test::Kernels()) {
-    RandomProblem p(s, test::BaseSeed()), other(s, test::BaseSeed());
-    Blocky(p.mask, 1);
-    other.mask.Fill([] { return 0.0; });
     Plan plan;
     ASSERT_TRUE(Plan::Create(p.problem, Fixed(kernel), &plan).ok());
     const Outcome expected = RunPlan(plan, p);
-    other.kv_lengths.Set(1, 301);
     EXPECT_FALSE(plan.Update(other.problem).ok());
     EXPECT_TRUE(Same(RunPlan(plan, p), expected)) << ToString(kernel);
   }
@@ -173,7 +175,7 @@ TEST(FixedMaskTest, APlanKeepsNoPointerToTheMaskItHasRead) {
     s.mask_type = type;
     RandomProblem p(s, test::BaseSeed());
     Blocky(p.mask, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
       Plan plan;
       {
         const OwnedTensor mask = p.mask.CopiedTo({Layout::kPadded, Placement::kBeforeGuard});

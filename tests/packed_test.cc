@@ -12,6 +12,7 @@
 #include "support/executors.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -119,7 +120,7 @@ void RunEachAlone(RandomProblem& p, PlanOptions options) {
 
 void ExpectEachSequenceAsAlone(RandomProblem& p, PlanOptions options = {}) {
   options.fixed_mask = p.spec.fixed_mask;
-  for (const Kernel& kernel : test::KernelsAndAuto()) {
+  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
     const Outcome packed = RunSerial(kernel, p, options);
     EXPECT_TRUE(p.OutputPaddingUntouched()) << ToString(kernel) << "\n" << ToString(p.spec);
     RunEachAlone(p, test::Options(kernel, options));
@@ -144,7 +145,7 @@ TEST(PackedTest, EachSequenceHasTheBitsThatItHasAlone) {
 TEST(PackedTest, WeightsAndScoresToo) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
-    for (ScoreStage stage : {ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked, ScoreStage::kWeights}) {
+    for (ScoreStage stage : test::Thinned({ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked, ScoreStage::kWeights})) {
       ProblemSpec s = Spec(packing[0], packing[1]);
       s.Tq = 20, s.Tk = 70, s.causal = Causal::kBottomRight, s.weights = true, s.scores = stage, s.softcap = 3;
       RandomProblem p(s, ++seed);
@@ -158,7 +159,7 @@ TEST(PackedTest, WeightsAndScoresToo) {
 TEST(PackedTest, EverythingThatAScoreCanHave) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
-    for (int which = 0; which < 4; ++which) {
+    for (int which : test::Thinned({0, 1, 2, 3})) {
       ProblemSpec s = Spec(packing[0], packing[1]);
       s.B = 3, s.Tq = 25;
       s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK, s.bias_removes = 0.1, s.mask = Axes::kBHQK;
@@ -178,7 +179,7 @@ TEST(PackedTest, EverythingThatAScoreCanHave) {
 TEST(PackedTest, LengthsWithinTheRowsOfASequence) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
-    for (int lengths = 1; lengths < 4; ++lengths) {
+    for (int lengths : test::Thinned({1, 2, 3})) {
       ProblemSpec s = Spec(packing[0], packing[1]);
       s.causal = Causal::kBottomRight, s.weights = true;
       if (lengths & 1) s.q_lengths = DType::kI32;
@@ -194,7 +195,7 @@ TEST(PackedTest, LengthsWithinTheRowsOfASequence) {
 TEST(PackedTest, TinyTilesBlocksAndSplits) {
   uint64_t seed = test::BaseSeed();
   for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : {1, 5, 33}) {
+    for (int32_t keys : test::Thinned({1, 5, 33})) {
       PlanOptions options;
       options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
       ProblemSpec s = Spec();
@@ -240,7 +241,7 @@ TEST(PackedTest, SequencesOfOneLengthAreTheDenseBatch) {
     packed.problem.out = flat(packed.problem.out);
     packed.problem.cu_seqlens_q = View(cu_q, {4});
     packed.problem.cu_seqlens_k = View(cu_k, {4});
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
       EXPECT_TRUE(Same(RunSerial(kernel, packed), RunSerial(kernel, dense))) << ToString(kernel) << " Tq " << Tq;
     }
   }
@@ -254,7 +255,7 @@ TEST(PackedTest, ThreadsInAnyOrderGiveTheSameBits) {
     const Outcome serial = RunSerial(kernel, p);
     Plan plan;
     ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
-    for (int workers : {1, 2, 5}) {
+    for (int workers : test::Thinned({1, 2, 5})) {
       p.ResetOutputs();
       const Status status = test::RunHostDriven(plan, p.problem, workers, test::BaseSeed());
       ASSERT_TRUE(status.ok()) << status.message();
@@ -265,7 +266,7 @@ TEST(PackedTest, ThreadsInAnyOrderGiveTheSameBits) {
 
 TEST(PackedTest, LayoutsAndStridesOfAnySort) {
   for (Layout layout : test::kLayouts) {
-    for (Placement placement : test::kPlacements) {
+    for (Placement placement : test::Thinned(test::kPlacements, 2)) {
       ProblemSpec s = Spec();
       s.Tq = 12, s.Tk = 30, s.causal = Causal::kBottomRight, s.weights = true;
       s.q = s.k = s.v = s.out = s.rest = {layout, placement};
@@ -353,7 +354,8 @@ TEST(PackedTest, UpdateIsAFreshPlan) {
     options.max_queries = 64, options.max_keys = 700;
     Plan plan;
     ASSERT_TRUE(Plan::Create(first.problem, options, &plan).ok());
-    for (size_t n = 0; n < steps.size(); ++n) {
+    for (int64_t step : test::Thinned(test::Numbers(0, static_cast<int64_t>(steps.size()) - 1), 2)) {
+      const size_t n = static_cast<size_t>(step);
       RandomProblem& p = steps[n];
       SCOPED_TRACE(ToString(kernel) + " " + ToString(p.spec));
       const Status status = plan.Update(p.problem);

@@ -10,6 +10,7 @@
 #include "support/check.h"
 #include "support/executors.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -119,7 +120,7 @@ TEST(WorkspaceTest, IsNeverOverrun) {
   // RunHostDriven's workspace ends at an inaccessible page.
   test::Random random(test::BaseSeed());
   SCOPED_TRACE("seed " + std::to_string(test::BaseSeed()));
-  for (int n = 0; n < 30; ++n) {
+  for (int64_t n : test::Thinned(test::Numbers(0, 29), 4)) {
     ProblemSpec s;
     s.B = random.Between(1, 2), s.Hkv = random.Between(1, 2), s.Hq = s.Hkv * random.Between(1, 5);
     s.Tq = random.Between(1, 70), s.Tk = random.Between(1, 300), s.dk = random.Between(1, 140), s.dv = random.Between(1, 140);
@@ -133,7 +134,7 @@ TEST(WorkspaceTest, IsNeverOverrun) {
       options.split_keys = split_keys;
       const Plan plan = MakePlan(p.problem, options);
       p.ResetOutputs();
-      const Status status = test::RunHostDriven(plan, p.problem, 1 + n % 3, test::BaseSeed());
+      const Status status = test::RunHostDriven(plan, p.problem, static_cast<int>(1 + n % 3), test::BaseSeed());
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernel) << "\n" << ToString(s);
     }
@@ -147,7 +148,7 @@ TEST(CostTest, CountsVisiblePairsExactly) {
   for (Causal causal : {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight}) {
     for (Window window : {Window{-1, -1}, Window{0, 0}, Window{7, -1}, Window{-1, 3}, Window{12, 2}, Window{1000, 1000}}) {
       for (int offset = 0; offset < 4; ++offset) {
-        for (int lengths = 0; lengths < 4; ++lengths) {
+        for (int lengths : test::Thinned({0, 1, 2, 3})) {
           ProblemSpec s;
           s.B = 3, s.Hq = 6, s.Hkv = 2, s.Tq = 23, s.Tk = 41, s.dk = 5, s.dv = 3, s.causal = causal, s.window = window;
           if (offset == 1) s.query_offset = 11;
@@ -275,16 +276,23 @@ TEST(PlanTest, ProductNames) {
 TEST(PlanTest, ServesTensorsOfAnyStridesAndData) {
   ProblemSpec s;
   s.Hq = 4, s.Hkv = 2, s.Tq = 20, s.Tk = 50, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
+  RandomProblem first(s, 1);
+  std::vector<RandomProblem> layers;
+  std::vector<reference::ForwardResult> expected;
+  for (uint64_t layer = 0; layer < 5; ++layer) {
+    ProblemSpec other = s;
+    other.q.layout = other.out.layout = test::kLayouts[layer];
+    other.k.layout = test::kLayouts[layer + 1];
+    layers.emplace_back(other, layer);
+    expected.push_back(reference::Forward(layers.back().problem));
+  }
   for (const Kernel& kernel : test::Kernels()) {
-    RandomProblem first(s, 1);
     const Plan plan = MakePlan(first.problem, test::Options(kernel));
-    for (uint64_t layer = 0; layer < 5; ++layer) {
-      ProblemSpec other = s;
-      other.q.layout = other.out.layout = test::kLayouts[layer];
-      other.k.layout = test::kLayouts[layer + 1];
-      RandomProblem p(other, layer);
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      RandomProblem& p = layers[layer];
+      p.ResetOutputs();
       ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, layer).ok());
-      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel);
+      EXPECT_TRUE(test::Matches(p.problem, expected[layer])) << ToString(kernel);
     }
   }
 }
@@ -308,14 +316,19 @@ TEST(PlanTest, DoesNotKeepPointersToTheLengthsItRead) {
 TEST(PlanTest, RunsOnSeveralThreadsAtTheSameTime) {
   ProblemSpec s;
   s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 300, s.dk = 16, s.dv = 12;
+  std::vector<RandomProblem> problems;
+  std::vector<reference::ForwardResult> expected;
+  for (uint64_t n = 0; n < 4; ++n) {
+    problems.emplace_back(s, n);
+    expected.push_back(reference::Forward(problems.back().problem));
+  }
   for (const Kernel& kernel : test::Kernels()) {
-    std::vector<RandomProblem> problems;
-    for (uint64_t n = 0; n < 4; ++n) problems.emplace_back(s, n);
+    for (RandomProblem& p : problems) p.ResetOutputs();
     const Plan plan = MakePlan(problems[0].problem, test::Options(kernel));
     std::vector<std::thread> threads;
     for (RandomProblem& p : problems) threads.emplace_back([&] { EXPECT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok()); });
     for (std::thread& thread : threads) thread.join();
-    for (RandomProblem& p : problems) EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel);
+    for (size_t n = 0; n < problems.size(); ++n) EXPECT_TRUE(test::Matches(problems[n].problem, expected[n])) << ToString(kernel);
   }
 }
 
@@ -352,7 +365,8 @@ TEST(UpdateTest, IsAFreshPlan) {
     PlanOptions options = test::Options(kernel);
     options.max_queries = 64, options.max_keys = 2200;
     Plan updated = MakePlan(room.problem, options);
-    for (RandomProblem& p : steps) {
+    for (int64_t n : test::Thinned(test::Numbers(0, static_cast<int64_t>(steps.size()) - 1), 3)) {
+      RandomProblem& p = steps[static_cast<size_t>(n)];
       SCOPED_TRACE(ToString(kernel) + " " + ToString(p.spec));
       const uint64_t seed = test::BaseSeed();
       p.ResetOutputs();
@@ -377,40 +391,47 @@ TEST(UpdateTest, IsAFreshPlan) {
 }
 
 TEST(UpdateTest, ChangesOffsets) {
-  for (const Kernel& kernel : test::Kernels()) {
-    ProblemSpec s;
-    s.Hq = 2, s.Tq = 9, s.Tk = 60, s.dk = 8, s.dv = 8, s.Hkv = 1, s.causal = Causal::kTopLeft, s.window = {20, -1};
-    s.query_offset = 3;
-    RandomProblem p(s, test::BaseSeed());
-    Plan plan = MakePlan(p.problem, test::Options(kernel));
-    for (int64_t offset : {0, 30, -5, 51, 3}) {
-      p.spec.query_offset = offset;
-      p.Refresh();
+  ProblemSpec s;
+  s.Hq = 2, s.Tq = 9, s.Tk = 60, s.dk = 8, s.dv = 8, s.Hkv = 1, s.causal = Causal::kTopLeft, s.window = {20, -1};
+  s.query_offset = 3;
+  RandomProblem p(s, test::BaseSeed());
+  const std::vector<Kernel> kernels = test::Kernels();
+  std::vector<Plan> plans;
+  for (const Kernel& kernel : kernels) plans.push_back(MakePlan(p.problem, test::Options(kernel)));
+  for (int64_t offset : {0, 30, -5, 51, 3}) {
+    p.spec.query_offset = offset;
+    p.Refresh();
+    const reference::ForwardResult expected = reference::Forward(p.problem);
+    for (size_t n = 0; n < kernels.size(); ++n) {
       p.ResetOutputs();
-      ASSERT_TRUE(plan.Update(p.problem).ok());
-      ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
-      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel) << " offset " << offset;
+      ASSERT_TRUE(plans[n].Update(p.problem).ok());
+      ASSERT_TRUE(test::RunHostDriven(plans[n], p.problem, 1, 1).ok());
+      EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernels[n]) << " offset " << offset;
     }
   }
 }
 
 TEST(UpdateTest, ADecodeOfManyTokensStepsThroughOnePlan) {
+  ProblemSpec s;
+  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 1, s.Tk = 300, s.dk = 16, s.dv = 16, s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
+  RandomProblem p(s, test::BaseSeed());
+  test::Random random(test::BaseSeed());
+  for (test::OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
+  std::vector<Plan> plans;
   for (Target target : UsableTargets()) {
-    ProblemSpec s;
-    s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 1, s.Tk = 300, s.dk = 16, s.dv = 16, s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
-    RandomProblem p(s, test::BaseSeed());
-    test::Random random(test::BaseSeed());
-    for (test::OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
     PlanOptions options;
     options.target = target;
-    Plan plan = MakePlan(p.problem, options);
-    for (int64_t length = 0; length <= 300; length += 23) {
-      p.kv_lengths.Set(0, static_cast<double>(length));
-      p.kv_lengths.Set(1, static_cast<double>(300 - length));
+    plans.push_back(MakePlan(p.problem, options));
+  }
+  for (int64_t length = 0; length <= 300; length += 23) {
+    p.kv_lengths.Set(0, static_cast<double>(length));
+    p.kv_lengths.Set(1, static_cast<double>(300 - length));
+    const reference::ForwardResult expected = reference::Forward(p.problem);
+    for (Plan& plan : plans) {
       p.ResetOutputs();
       ASSERT_TRUE(plan.Update(p.problem).ok());
       ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
-      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << Name(target) << " length " << length;
+      EXPECT_TRUE(test::Matches(p.problem, expected)) << Name(plan.target()) << " length " << length;
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "support/executors.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 #ifdef FOVEA_TEST_TBB
 #include "fovea/tbb.h"
@@ -58,12 +59,16 @@ std::vector<ProblemSpec> Specs() {
   return specs;
 }
 
+// Of one problem; of the six above, each kernel has one at least where tests are thinned.
+std::vector<Kernel> SomeKernels() { return test::Thinned(test::KernelsAndAuto(), 4); }
+
 TEST(RepeatabilityTest, EveryRunGivesTheSameBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome first = RunSerial(kernel, p);
-      for (int n = 0; n < 3; ++n) EXPECT_TRUE(Same(RunSerial(kernel, p), first)) << ToString(kernel);
+      for (int64_t n : test::Thinned(test::Numbers(1, 3)))
+        EXPECT_TRUE(Same(RunSerial(kernel, p), first)) << ToString(kernel) << " run " << n;
     }
   }
 }
@@ -71,11 +76,11 @@ TEST(RepeatabilityTest, EveryRunGivesTheSameBits) {
 TEST(RepeatabilityTest, HostThreadsInAnyOrderGiveTheSameBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome serial = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
-      for (int workers : {1, 2, 3, 7}) {
+      for (int workers : test::Thinned({1, 2, 3, 7}, 2)) {
         p.ResetOutputs();
         const uint64_t seed = test::BaseSeed() + static_cast<uint64_t>(workers);
         const Status status = test::RunHostDriven(plan, p.problem, workers, seed);
@@ -92,7 +97,7 @@ TEST(RepeatabilityTest, TbbGivesTheSameBitsForAnyThreads) {
   for (int threads : {1, 2, 3}) executors.push_back(MakeTbbExecutor(threads));
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome serial = RunSerial(kernel, p);
       for (const auto& executor : executors) {
         p.ResetOutputs();
@@ -107,8 +112,9 @@ TEST(RepeatabilityTest, TbbGivesTheSameBitsForAnyThreads) {
 TEST(RepeatabilityTest, LayoutsAndPlacesInMemoryDoNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
+    const std::vector<Kernel> kernels = SomeKernels();
     std::vector<Outcome> dense;
-    for (const Kernel& kernel : test::KernelsAndAuto()) dense.push_back(RunSerial(kernel, p));
+    for (const Kernel& kernel : kernels) dense.push_back(RunSerial(kernel, p));
     const auto expect_the_same = [&](const std::function<Storage()>& next, const std::string& what) {
       RandomProblem moved = p;
       for (OwnedTensor RandomProblem::* tensor :
@@ -118,10 +124,9 @@ TEST(RepeatabilityTest, LayoutsAndPlacesInMemoryDoNotChangeBits) {
       }
       moved.Refresh();
       size_t n = 0;
-      for (const Kernel& kernel : test::KernelsAndAuto())
-        EXPECT_TRUE(Same(RunSerial(kernel, moved), dense[n++])) << ToString(kernel) << " " << what;
+      for (const Kernel& kernel : kernels) EXPECT_TRUE(Same(RunSerial(kernel, moved), dense[n++])) << ToString(kernel) << " " << what;
     };
-    for (test::Layout layout : test::kLayouts) {
+    for (test::Layout layout : test::Thinned(test::kLayouts, 4)) {
       // All of them with this layout, each in a place of its own.
       expect_the_same([&, place = 0]() mutable { return Storage{layout, test::kPlacements[place++ % 4]}; },
                       ToString(Storage{layout, Placement::kAligned}));
@@ -133,14 +138,14 @@ TEST(RepeatabilityTest, LayoutsAndPlacesInMemoryDoNotChangeBits) {
 TEST(RepeatabilityTest, WhatTheWorkspaceHeldAndWhereItLiesDoesNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome expected = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
       const size_t bytes = plan.WorkspaceBytes(1);
       const Memory memory(bytes + 128, Placement::kAligned, 1);
       for (int fill : {0x00, 0xFF, 0x7F, 0x55}) {  // zeros, NaN, 3e38, 1e13
-        for (size_t shift : {0, 1, 4, 63}) {
+        for (size_t shift : test::Thinned<size_t>({0, 1, 4, 63})) {
           std::memset(memory.data(), fill, bytes + 128);
           p.ResetOutputs();
           ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data() + shift, bytes}).ok());
@@ -180,7 +185,7 @@ TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
   for (ProblemSpec spec : Specs()) {
     spec.B = 4;
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome whole = RunSerial(kernel, p);
       p.ResetOutputs();
       // One by one, then by pairs: into the same outputs.
@@ -199,7 +204,7 @@ TEST(RepeatabilityTest, ASequenceAloneIsTheSequenceInABatch) {
 TEST(RepeatabilityTest, AKvHeadAloneIsTheHeadAmongOthers) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome whole = RunSerial(kernel, p);
       p.ResetOutputs();
       for (int64_t g = 0; g < spec.Hkv; ++g) {
@@ -251,7 +256,7 @@ TEST(RepeatabilityTest, TheSizeOfTheCacheAndOfThePaddingDoesNotMatter) {
     trimmed.k.shape[2] = trimmed.v.shape[2] = 1100;
     trimmed.out = out.mutable_view();
     trimmed.lse = lse.mutable_view();
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 3)) {
       RunSerial(kernel, p);
       ASSERT_TRUE(Attention(trimmed, test::Options(kernel), SerialExecutor()).ok());
       for (int64_t h = 0; h < spec.Hq; ++h) {
@@ -268,7 +273,7 @@ TEST(RepeatabilityTest, TheSizeOfTheCacheAndOfThePaddingDoesNotMatter) {
 TEST(RepeatabilityTest, RoomForUpdatesDoesNotChangeBits) {
   for (const ProblemSpec& spec : Specs()) {
     RandomProblem p(spec, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : SomeKernels()) {
       const Outcome expected = RunSerial(kernel, p);
       PlanOptions options = test::Options(kernel);
       options.max_queries = spec.Tq + 300, options.max_keys = spec.Tk + 5000;
@@ -284,10 +289,10 @@ TEST(RepeatabilityTest, RoomForUpdatesDoesNotChangeBits) {
 TEST(RepeatabilityTest, TileRowsDoNotChangeBits) {
   // "Within an engine, tile shapes agree bit for bit." Blocks of keys and splits do change the order of sums.
   for (const ProblemSpec& spec : Specs()) {
-    for (const Kernel& kernel : test::Kernels()) {
-      RandomProblem p(spec, test::BaseSeed());
+    RandomProblem p(spec, test::BaseSeed());
+    for (const Kernel& kernel : test::Thinned(test::Kernels(), 4)) {
       const Outcome expected = RunSerial(kernel, p);
-      for (int32_t rows : {1, 2, 3, 5, 16, 40}) {
+      for (int32_t rows : test::Thinned({1, 2, 3, 5, 16, 40}, 3)) {
         PlanOptions options = test::Options(kernel);
         options.tile_rows = rows;
         p.ResetOutputs();

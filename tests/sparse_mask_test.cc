@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "fovea/attention.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -105,24 +105,22 @@ void ExpectTheBitsOfABias(RandomProblem& p, const PlanOptions& options = {}) {
   bits.Refresh();
   PlanOptions fixed = options;
   fixed.fixed_mask = true;
-  for (const Kernel& kernel : test::KernelsAndAuto()) {
+  struct Way {
+    RandomProblem* problem;
+    const PlanOptions* options;
+    const char* name;
+  };
+  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
     const test::Outcome expected = RunSerial(kernel, biased, options);
-    EXPECT_TRUE(Same(RunSerial(kernel, p, options), expected)) << ToString(kernel);
-    EXPECT_TRUE(Same(RunSerial(kernel, bits, options), expected)) << ToString(kernel) << " bits";
-    EXPECT_TRUE(Same(RunSerial(kernel, p, fixed), expected)) << ToString(kernel) << " fixed";
-    EXPECT_TRUE(Same(RunSerial(kernel, bits, fixed), expected)) << ToString(kernel) << " fixed bits";
+    for (const Way& way :
+         test::Thinned({Way{&p, &options, ""}, {&bits, &options, " bits"}, {&p, &fixed, " fixed"}, {&bits, &fixed, " fixed bits"}})) {
+      EXPECT_TRUE(Same(RunSerial(kernel, *way.problem, *way.options), expected)) << ToString(kernel) << way.name;
+    }
   }
 }
 
-// Slow machines take every third pattern.
-std::vector<Pattern> Patterns() {
-  std::vector<Pattern> patterns;
-  for (size_t n = 0; n < std::size(kPatterns); n += test::GridStep() == 1 ? 1 : 3) patterns.push_back(kPatterns[n]);
-  return patterns;
-}
-
 TEST(SparseMaskTest, EveryPatternMatchesTheReferenceAndTheBitsOfABias) {
-  for (const Pattern& pattern : Patterns()) {
+  for (const Pattern& pattern : test::Thinned(kPatterns, 3)) {
     SCOPED_TRACE(pattern.name);
     RandomProblem p(Spec(), test::BaseSeed());
     SetMask(p, pattern);
@@ -132,7 +130,7 @@ TEST(SparseMaskTest, EveryPatternMatchesTheReferenceAndTheBitsOfABias) {
 }
 
 TEST(SparseMaskTest, WithSinksWeightsAndScores) {
-  for (const Pattern& pattern : Patterns()) {
+  for (const Pattern& pattern : test::Thinned(kPatterns)) {
     SCOPED_TRACE(pattern.name);
     ProblemSpec s = Spec();
     s.Hq = 2, s.Hkv = 1, s.sinks = true, s.weights = true, s.scores = ScoreStage::kMasked;
@@ -144,7 +142,7 @@ TEST(SparseMaskTest, WithSinksWeightsAndScores) {
 }
 
 TEST(SparseMaskTest, TilesBlocksAndSplitsOfOtherSizes) {
-  for (const Pattern& pattern : Patterns()) {
+  for (const Pattern& pattern : test::Thinned(kPatterns)) {
     SCOPED_TRACE(pattern.name);
     for (int which = 0; which < 4; ++which) {
       PlanOptions options;
@@ -161,7 +159,7 @@ TEST(SparseMaskTest, TilesBlocksAndSplitsOfOtherSizes) {
 }
 
 TEST(SparseMaskTest, WithCausalWindowAndLengths) {
-  for (const Pattern& pattern : Patterns()) {
+  for (const Pattern& pattern : test::Thinned(kPatterns)) {
     SCOPED_TRACE(pattern.name);
     ProblemSpec s = Spec();
     s.B = 3, s.Hq = 2, s.Hkv = 1, s.causal = Causal::kBottomRight, s.window = {150, -1}, s.kv_lengths = DType::kI32,
@@ -179,10 +177,10 @@ TEST(SparseMaskTest, DecodeWithWholeSplitsRemoved) {
       [](int64_t j) { return j == 1700; }, [](int64_t) { return false; },       [](int64_t j) { return Noise(1, j / 64) < 0.2; },
   };
   for (const auto& f : visible) {
-    for (int64_t Tq : {1, 4}) {
+    for (int64_t Tq : test::Thinned({1, 4})) {
       ProblemSpec s = Spec();
       s.Hq = 8, s.Tq = Tq, s.Tk = 3007, s.mask = Axes::kK;
-      for (int64_t split : {0, 100}) {
+      for (int64_t split : test::Thinned({0, 100})) {
         PlanOptions options;
         options.split_keys = split;
         RandomProblem p(s, test::BaseSeed());
@@ -227,7 +225,7 @@ TEST(SparseMaskTest, AMaskOfNothingButTrueChangesNoBit) {
     RandomProblem plain = masked;
     plain.mask = OwnedTensor();
     plain.Refresh();
-    for (const Kernel& kernel : test::KernelsAndAuto())
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4))
       EXPECT_TRUE(Same(RunSerial(kernel, masked), RunSerial(kernel, plain))) << ToString(kernel);
   }
 }

@@ -10,6 +10,7 @@
 #include "support/executors.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
+#include "support/thin.h"
 
 namespace fovea {
 namespace {
@@ -33,9 +34,9 @@ ProblemSpec Spec() {
   return s;
 }
 
-// Every stage of s on every kernel against the reference.
+// Every stage of s on every kernel against the reference; where tests are thinned one stage, another for each call.
 void CheckStages(ProblemSpec s, uint64_t number, const PlanOptions& options = {}) {
-  for (ScoreStage stage : kStages) {
+  for (ScoreStage stage : test::Thinned(kStages)) {
     s.scores = stage;
     RandomProblem p(s, test::BaseSeed() + number);
     SCOPED_TRACE("seed " + std::to_string(test::BaseSeed() + number));
@@ -89,7 +90,7 @@ TEST(StageTest, HeadSizesThatDiffer) {
 
 TEST(StageTest, TinyTilesBlocksAndSplits) {
   for (int32_t rows : {0, 1, 3}) {
-    for (int32_t keys : {0, 1, 5, 16}) {
+    for (int32_t keys : test::Thinned({0, 1, 5, 16}, 2)) {
       PlanOptions options;
       options.tile_rows = rows, options.block_keys = keys, options.split_keys = keys == 5 ? 20 : 0;
       ProblemSpec s = Spec();
@@ -100,7 +101,7 @@ TEST(StageTest, TinyTilesBlocksAndSplits) {
 }
 
 TEST(StageTest, EveryNumberOfQueriesAndKeysAroundTilesAndBlocks) {
-  for (int64_t n = 1; n <= 70; n += test::GridStep() == 1 ? 7 : 23) {
+  for (int64_t n : test::Thinned(test::Numbers(1, 70, 7), 3)) {
     ProblemSpec s = Spec();
     s.Tq = n, s.Tk = 71 - n, s.causal = Causal::kBottomRight;
     CheckStages(s, static_cast<uint64_t>(n));
@@ -117,7 +118,7 @@ TEST(StageTest, DecodeOverManySplits) {
 
 TEST(StageTest, EveryLayoutAndPlace) {
   for (Layout layout : test::kLayouts) {
-    for (Placement placement : test::kPlacements) {
+    for (Placement placement : test::Thinned(test::kPlacements, 2)) {
       ProblemSpec s = Spec();
       s.Tq = 5, s.Tk = 21, s.rest = {layout, placement}, s.mask = Axes::kHQK;
       CheckStages(s, 1);
@@ -182,7 +183,7 @@ TEST(StageTest, WeightsAreTheWeightsBitForBit) {
     s.weights = true, s.scores = ScoreStage::kWeights, s.causal = Causal::kBottomRight, s.sinks = true, s.mask = Axes::kHQK;
     if (which == 1) s.Tq = 1, s.Tk = 3000;
     RandomProblem p(s, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
       RunSerial(kernel, p);
       EXPECT_EQ(p.scores.Bytes(), p.weights.Bytes()) << ToString(kernel);
     }
@@ -200,7 +201,7 @@ TEST(StageTest, WhatRemovesPairsDoesNotChangeScaledOrSoftcappedScores) {
     RandomProblem removed(s, test::BaseSeed());
     removed.q = plain.q, removed.k = plain.k;
     removed.Refresh();
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
       RunSerial(kernel, plain);
       RunSerial(kernel, removed);
       EXPECT_EQ(removed.scores.Bytes(), plain.scores.Bytes()) << ToString(kernel) << " stage " << static_cast<int>(stage);
@@ -249,7 +250,7 @@ TEST(StageTest, GivingScoresOutDoesNotChangeTheOtherOutputs) {
       RandomProblem without(s, test::BaseSeed());
       s.scores = stage;
       RandomProblem with(s, test::BaseSeed());
-      for (const Kernel& kernel : test::KernelsAndAuto()) {
+      for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto())) {
         test::Outcome got = RunSerial(kernel, with);
         got.scores.clear();
         EXPECT_TRUE(Same(got, RunSerial(kernel, without))) << ToString(kernel) << " stage " << static_cast<int>(stage);
@@ -275,7 +276,7 @@ TEST(StageTest, ThreadsInAnyOrderGiveTheSameBits) {
     ProblemSpec s = Spec();
     s.scores = stage, s.weights = true, s.causal = Causal::kBottomRight, s.Tq = 60, s.Tk = 200, s.mask = Axes::kQK;
     RandomProblem p(s, test::BaseSeed());
-    for (const Kernel& kernel : test::KernelsAndAuto()) {
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
       const test::Outcome serial = RunSerial(kernel, p);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());

@@ -121,12 +121,15 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
       view_.stride[a] = -view_.stride[a];
     }
   }
+  dense_ = !bits();
+  for (int64_t a = rank - 1, next = element; a >= 0; next *= view_.shape[a--]) dense_ = dense_ && view_.stride[a] == next;
   memory_ = Memory(static_cast<size_t>(span), storage.placement, static_cast<size_t>(element));
   view_.data = memory_.data() + origin;
   Reset();
 }
 
 unsigned char* OwnedTensor::Address(int64_t element) const {
+  if (dense_ && element < size()) return static_cast<unsigned char*>(view_.data) + element * ElementBytes();
   int64_t offset = 0;
   for (int a = view_.rank - 1; a >= 0; --a) {
     const int64_t index = element % view_.shape[a];
@@ -169,9 +172,7 @@ std::vector<unsigned char> OwnedTensor::Bytes() const {
   const int64_t element = ElementBytes();
   std::vector<unsigned char> bytes(static_cast<size_t>(size() * element));
   if (bytes.empty()) return bytes;
-  bool dense = !bits();
-  for (int64_t a = view_.rank - 1, step = element; a >= 0; step *= view_.shape[a--]) dense = dense && view_.stride[a] == step;
-  if (dense) {  // large results are compared often
+  if (dense_) {  // large results are compared often
     std::memcpy(bytes.data(), view_.data, bytes.size());
     return bytes;
   }
@@ -194,6 +195,7 @@ bool OwnedTensor::Untouched() const {
 }
 
 bool OwnedTensor::PaddingUntouched() const {
+  if (dense_) return true;  // there is none
   std::vector<unsigned char> bytes(memory_.data(), memory_.data() + memory_.bytes());
   for (int64_t n = 0; n < size(); ++n) {
     unsigned char* const copy = bytes.data() + (Address(n) - memory_.data());

@@ -100,6 +100,7 @@ class OwnedTensor {
 
   Memory memory_;
   MutableTensorView view_;
+  bool dense_ = false;  // elements follow each other in C order: no padding, and quick to find
 };
 
 double DecodeElement(DType dtype, const void* from);

@@ -48,7 +48,8 @@ inline uint64_t BaseSeed() {
   return seed == nullptr ? 20240917u : std::strtoull(seed, nullptr, 10);
 }
 
-// Slow machines (emulators, sanitizers) run every n-th problem of the large grids: n = FOVEA_TEST_EVERY, 1 by default.
+// Slow machines (emulators, sanitizers) run every n-th problem of the large grids and thin lists (support/thin.h): n = FOVEA_TEST_EVERY, 1 by
+// default.
 inline int64_t GridStep() {
   const char* every = std::getenv("FOVEA_TEST_EVERY");
   const long long n = every == nullptr ? 1 : std::atoll(every);
