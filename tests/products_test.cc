@@ -237,7 +237,7 @@ TEST(DotBF16Test, AScaleRoundsNothingButTheScore) {
       RunOn(kernel, p);
       for (int64_t h = 0; h < 2; ++h) {
         for (int64_t i = 0; i < 64; ++i) {
-          const double exact = static_cast<double>(scale) * p.q.At({0, h, i, 0}) * p.k.At({0, h, 0, 0});
+          const double exact = static_cast<double>(scale) * p.q.At({0, h, i, 0}) * p.k.At({0, 0, 0, 0});
           EXPECT_EQ(static_cast<float>(p.lse.At({0, h, i})), static_cast<float>(exact)) << ToString(kernel) << " scale " << scale;
         }
       }
@@ -291,10 +291,8 @@ TEST(DotBF16Test, AKeyThatNoRowOfItsTileSeesDoesNotReachItsPairsOther) {
       ProblemSpec s = BF16(Shape(Tq, 70, 8, 9));
       s.causal = Causal::kTopLeft;
       RandomProblem p(s, test::BaseSeed());
-      for (int64_t h = 0; h < 2; ++h) {
-        for (int64_t j = Tq; j < 70; ++j) {
-          for (int64_t c = 0; c < 9; ++c) p.v.SetAt({0, h, j, c}, bad);
-        }
+      for (int64_t j = Tq; j < 70; ++j) {
+        for (int64_t c = 0; c < 9; ++c) p.v.SetAt({0, 0, j, c}, bad);
       }
       test::ExpectMatchesReference(p);
     }

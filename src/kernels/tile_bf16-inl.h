@@ -112,11 +112,11 @@ FOVEA_HOT void PairScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const 
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::Zero(df);
   }
-  const auto step = [&](const auto& factor) HWY_ATTR {
+  const auto step = [&](const auto& broadcast) HWY_ATTR {
     VPairs qv[kVectors];
     for (int v = 0; v < kVectors; ++v) qv[v] = LoadPairs(q + v * kLanes);
     for (int j = 0; j < kKeys; ++j) {
-      const VPairs x = factor(j);
+      const VPairs x = broadcast(j);
       for (int v = 0; v < kVectors; ++v) sum[j][v] = AddPairProducts(qv[v], x, sum[j][v]);
     }
     q += kRows;

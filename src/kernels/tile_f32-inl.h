@@ -36,11 +36,11 @@ FOVEA_HOT void ScoresOf(const float* HWY_RESTRICT k, int64_t k_stride, const flo
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::Zero(df);
   }
-  const auto step = [&](const auto& factor) HWY_ATTR {
+  const auto step = [&](const auto& broadcast) HWY_ATTR {
     VF qv[kVectors];
     for (int v = 0; v < kVectors; ++v) qv[v] = hn::Load(df, q + v * kLanes);
     for (int j = 0; j < kKeys; ++j) {
-      const VF x = factor(j);
+      const VF x = broadcast(j);
       for (int v = 0; v < kVectors; ++v) sum[j][v] = hn::MulAdd(qv[v], x, sum[j][v]);
     }
     q += kRows;

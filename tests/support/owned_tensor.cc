@@ -129,7 +129,8 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
 }
 
 unsigned char* OwnedTensor::Address(int64_t element) const {
-  if (dense_ && element < size()) return static_cast<unsigned char*>(view_.data) + element * ElementBytes();
+  if (element < 0 || element >= size()) Fail("an element outside of a tensor");
+  if (dense_) return static_cast<unsigned char*>(view_.data) + element * ElementBytes();
   int64_t offset = 0;
   for (int a = view_.rank - 1; a >= 0; --a) {
     const int64_t index = element % view_.shape[a];
@@ -142,7 +143,10 @@ unsigned char* OwnedTensor::Address(int64_t element) const {
 int64_t OwnedTensor::Number(std::initializer_list<int64_t> index) const {
   int64_t number = 0;
   int a = 0;
-  for (int64_t i : index) number = number * view_.shape[a++] + i;
+  for (int64_t i : index) {
+    if (a == view_.rank || i < 0 || i >= view_.shape[a]) Fail("an index outside of a tensor");
+    number = number * view_.shape[a++] + i;
+  }
   return number;
 }
 
