@@ -141,7 +141,7 @@ struct Problem {
 
   const int32_t* q_lengths = nullptr;   // [B], 0 … Tq: rows at or behind it give out = 0 and lse = −inf
   const int32_t* kv_lengths = nullptr;  // [B], 0 … Tk: K and V at or behind it are never read
-  const Ring* rings = nullptr;          // [B], of capacity Tk: the keys are those of the ring, j counts from its oldest. Not with kv_lengths
+  const Ring* rings = nullptr;  // [B], of capacity Tk: the keys are those of the ring, j counts from its oldest. Not with kv_lengths
 };
 
 }  // namespace fovea::embedded
@@ -154,9 +154,10 @@ inline namespace FOVEA_EMBEDDED_ISA {
 // Bytes of scratch for heads of these sizes, whatever Tq and Tk are. `rows` is the most query rows that share a KV head, Tq·Hq/Hkv: few of them (decoding)
 // need less. Any alignment; the bytes include what aligning them costs.
 constexpr size_t ScratchBytes(int64_t dk, int64_t dv, int64_t rows = INT64_MAX) {
-  size_t bytes = internal::LayOut<internal::LanesAreKeys>(dk, dv, rows).bytes;
-  for (const size_t more : {rows > internal::kFewRows ? internal::LayOut<internal::LanesAreQueries<1>>(dk, dv, rows).bytes : 0,
-                            rows > internal::kLanes ? internal::LayOut<internal::LanesAreQueries<2>>(dk, dv, rows).bytes : 0}) {
+  size_t bytes = internal::LayOut(internal::LanesAreKeys(), dk, dv, rows).bytes;
+  for (const int vectors : {1, 2}) {
+    if (rows <= (vectors == 1 ? internal::kFewRows : internal::kLanes)) break;
+    const size_t more = internal::LayOut(internal::LanesAreQueries{vectors}, dk, dv, rows).bytes;
     if (more > bytes) bytes = more;
   }
   return bytes + internal::kAlignment - 1;

@@ -16,11 +16,12 @@ inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
 constexpr int64_t kBlockKeys = 64;     // S of a tile stays in L1
-constexpr int64_t kItemRows = 64;      // query rows that reuse a block of K and V
+constexpr int kItemRows = 64;          // query rows that reuse a block of K and V
 constexpr int64_t kStageColumns = 64;  // of rows on their way from or to another layout
 // Rows of K or V that are multiples of this many bytes apart compete for one set of the L1 cache: copied.
 constexpr int64_t kAliasing = 4096;
 constexpr size_t kAlignment = 64;
+constexpr int kMostTiles = kItemRows > 2 * kLanes ? kItemRows / (2 * kLanes) : 1;
 
 // ---- scratch
 
@@ -35,26 +36,25 @@ constexpr int64_t CopiedStride(int64_t d) { return RoundUp(d, 16) % 256 == 0 ? R
 
 // For items of at most `rows` rows.
 template <class Lanes>
-constexpr ScratchLayout LayOut(int64_t dk, int64_t dv, int64_t rows) {
+constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64_t rows) {
   ScratchLayout w;
-  const int64_t row_tiles = (Least(rows, kItemRows) + Lanes::kRows - 1) / Lanes::kRows;
-  w.tiles = Between(row_tiles, 1, Most(kItemRows / Lanes::kRows, 1));
-  if (Lanes::kKeyStep > 1) w.tiles = 1;
+  const int64_t tile_rows = lanes.rows();
+  w.tiles = Lanes::kKeyStep > 1 ? 1 : Between((Least(rows, kItemRows) + tile_rows - 1) / tile_rows, 1, kMostTiles);
   size_t used = 0;
   const auto take = [&](int64_t floats) {
     const size_t at = used;
     used += (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   };
-  w.q = take(w.tiles * Lanes::Floats(dk));
-  w.o = take(w.tiles * Lanes::Floats(dv));
-  w.m = take(w.tiles * Lanes::kRows);
-  w.l = take(w.tiles * Lanes::kRows);
-  w.exponents = take(w.tiles * 2 * Lanes::kRows);
-  w.alpha = take(Lanes::kRows);
-  w.values = take(2 * Lanes::kRows);
-  w.s = take(Lanes::Floats(kBlockKeys));
-  w.stage = take(Lanes::kRows * kStageColumns);
+  w.q = take(w.tiles * lanes.Floats(dk));
+  w.o = take(w.tiles * lanes.Floats(dv));
+  w.m = take(w.tiles * tile_rows);
+  w.l = take(w.tiles * tile_rows);
+  w.exponents = take(w.tiles * 2 * tile_rows);
+  w.alpha = take(tile_rows);
+  w.values = take(2 * tile_rows);
+  w.s = take(lanes.Floats(kBlockKeys));
+  w.stage = take(tile_rows * kStageColumns);
   w.k = take(kBlockKeys * CopiedStride(dk));
   w.v = take(kBlockKeys * CopiedStride(dv));
   w.bytes = used;
@@ -80,7 +80,9 @@ struct Block {
   int64_t first, n, row;
 };
 
+template <class Lanes>
 struct Tile {
+  Lanes lanes;
   int64_t first_row;  // stacked row r is query r / group of head r % group
   int count;
   float *q, *o, *m, *l;
@@ -91,8 +93,8 @@ struct Tile {
 };
 
 // f(r, h, i) for the tile's rows: query i of head h.
-template <class F>
-void ForEachRow(const Head& head, const Tile& tile, const F& f) {
+template <class Lanes, class F>
+void ForEachRow(const Head& head, const Tile<Lanes>& tile, const F& f) {
   int64_t i = tile.first_row / head.group, g = tile.first_row % head.group;
   for (int r = 0; r < tile.count; ++r) {
     f(r, head.kv_head * head.group + g, i);
@@ -128,7 +130,7 @@ inline float Power(int exponent) { return BitCast<float>(static_cast<uint32_t>(e
 
 // A row whose scale·q overflows, or is so small that it loses bits, though its scores need not: scale·q·2^−x is packed, and scores are multiplied by 2^x later.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void PackExtremeRow(const Head& head, const Tile& tile, const char* row, double max, int r, float* exponent0,
+FOVEA_EMBEDDED_KERNEL void PackExtremeRow(const Head& head, const Tile<Lanes>& tile, const char* row, double max, int r, float* exponent0,
                                           float* exponent1) {
   const Problem& p = *head.problem;
   const int e = static_cast<int>(BitCast<uint64_t>(max) >> 52 & 0x7FF) - 1023;
@@ -137,7 +139,7 @@ FOVEA_EMBEDDED_KERNEL void PackExtremeRow(const Head& head, const Tile& tile, co
   for (int64_t c = 0; c < p.dk; ++c) {
     float x;
     LoadRow(p.q.type, row + c * p.q.stride[3], p.q.stride[3], 1, &x);
-    tile.q[Lanes::Index(r, c, p.dk)] = static_cast<float>(static_cast<double>(x) * factor);
+    tile.q[tile.lanes.Index(r, c, p.dk)] = static_cast<float>(static_cast<double>(x) * factor);
   }
   *exponent0 = Power(exponent / 2);
   *exponent1 = Power(exponent - exponent / 2);
@@ -145,41 +147,48 @@ FOVEA_EMBEDDED_KERNEL void PackExtremeRow(const Head& head, const Tile& tile, co
 
 // tile.q = scale·Q in the lanes' layout. Padding rows repeat row 0.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile& tile) {
+FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile<Lanes>& tile) {
   const Problem& p = *head.problem;
-  const char* address[Lanes::kRows];
-  const float* rows[Lanes::kRows];
-  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) { address[r] = Address(p.q, head.b, h, i); });
-  float max[Lanes::kRows];
-  for (int r = 0; r < Lanes::kRows; ++r) max[r] = 0;
+  const char* address[Lanes::kMostRows];
+  const float* rows[Lanes::kMostRows];
+  bool plain = p.q.type == Type::kF32 && p.q.stride[3] == 4;
+  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
+    address[r] = Address(p.q, head.b, h, i);
+    plain = plain && reinterpret_cast<uintptr_t>(address[r]) % 4 == 0;
+  });
+  float max[Lanes::kMostRows];
+  for (int r = 0; r < tile.lanes.rows(); ++r) max[r] = 0;
   for (int64_t c = 0; c < p.dk; c += kStageColumns) {
     const int64_t n = Least(p.dk - c, kStageColumns);
-    const V scale(head.scale);
     for (int r = 0; r < tile.count; ++r) {
-      float* to = stage + r * kStageColumns;
-      LoadRow(p.q.type, address[r] + c * p.q.stride[3], p.q.stride[3], n, to);
-      for (int64_t x = n; x < RoundUp(n, kLanes); ++x) to[x] = 0;
-      V largest(0.0f);
-      for (int64_t x = 0; x < n; x += kLanes) {
-        const V scaled = Load(to + x) * scale;
-        largest = xsimd::max(largest, xsimd::abs(scaled));
-        Store(scaled, to + x);
+      if (plain) {
+        rows[r] = reinterpret_cast<const float*>(address[r]) + c;
+      } else {
+        rows[r] = stage + r * kStageColumns;
+        LoadRow(p.q.type, address[r] + c * p.q.stride[3], p.q.stride[3], n, stage + r * kStageColumns);
       }
-      const float m = xsimd::reduce_max(largest);
-      max[r] = max[r] > m ? max[r] : m;
-      rows[r] = to;
     }
     if constexpr (Lanes::kKeyStep == 1) {
-      for (int r = tile.count; r < Lanes::kRows; ++r) rows[r] = rows[0];
-      ForEachColumn(rows, Lanes::kRows, n, [&](int64_t x, int r, V4 q) { q.store_unaligned(tile.q + Lanes::Index(r, c + x, p.dk)); });
+      for (int r = tile.count; r < tile.lanes.rows(); ++r) rows[r] = rows[0];
+      const V4 scale(head.scale);
+      ForEachColumn(rows, tile.lanes.rows(), n, [&](int64_t x, int r, V4 q) {
+        const V4 scaled = q * scale;
+        xsimd::max(Load4(max + r), xsimd::abs(scaled)).store_unaligned(max + r);
+        scaled.store_unaligned(tile.q + tile.lanes.Index(r, c + x, p.dk));
+      });
     } else {
       for (int r = 0; r < tile.count; ++r) {
-        for (int64_t x = 0; x < RoundUp(n, kLanes); x += kLanes) Store(Load(rows[r] + x), tile.q + Lanes::Index(r, c + x, p.dk));
+        float* to = tile.q + tile.lanes.Index(r, c, p.dk);
+        for (int64_t x = 0; x < n; ++x) {
+          to[x] = rows[r][x] * head.scale;
+          if (!(__builtin_fabsf(to[x]) <= max[r])) max[r] = __builtin_fabsf(to[x]);
+        }
+        for (int64_t x = n; x < RoundUp(n, kLanes); ++x) to[x] = 0;
       }
     }
   }
   tile.has_exponents = false;
-  for (int r = 0; r < Lanes::kRows; ++r) tile.exponent[0][r] = tile.exponent[1][r] = 1.0f;
+  for (int r = 0; r < tile.lanes.rows(); ++r) tile.exponent[0][r] = tile.exponent[1][r] = 1.0f;
   if (head.scale == 0) return;
   for (int r = 0; r < tile.count; ++r) {
     if (max[r] <= 0x1.fffffep127f && max[r] >= 0x1p-60f) continue;
@@ -192,7 +201,7 @@ FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile& til
     }
     if (largest == 0 || !IsFinite(largest)) continue;
     tile.has_exponents = true;
-    PackExtremeRow<Lanes>(head, tile, address[r], largest, r, tile.exponent[0] + r, tile.exponent[1] + r);
+    PackExtremeRow(head, tile, address[r], largest, r, tile.exponent[0] + r, tile.exponent[1] + r);
   }
 }
 
@@ -200,26 +209,27 @@ FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile& til
 
 // s = f(s, row, key) for every vector of scores of the tile and keys [first, end).
 template <class Lanes, class F>
-void ForEachScore(float* s, int count, int64_t first, int64_t end, const F& f) {
-  for (int row = 0; row < count; row += Lanes::kRowStep) {
+void ForEachScore(const Tile<Lanes>& tile, int64_t first, int64_t end, float* s, const F& f) {
+  for (int row = 0; row < tile.count; row += Lanes::kRowStep) {
     for (int64_t key = first; key < end; key += Lanes::kKeyStep) {
-      float* p = s + Lanes::Index(row, key, kBlockKeys);
+      float* p = s + tile.lanes.Index(row, key, kBlockKeys);
       Store(f(Load(p), row, key), p);
     }
   }
 }
 
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void ApplyExponents(const Tile& tile, int64_t first, int64_t end, float* s) {
-  ForEachScore<Lanes>(s, tile.count, first, end,
-                      [&](V x, int row, int64_t) { return x * Lanes::PerRow(tile.exponent[0], row) * Lanes::PerRow(tile.exponent[1], row); });
+FOVEA_EMBEDDED_KERNEL void ApplyExponents(const Tile<Lanes>& tile, int64_t first, int64_t end, float* s) {
+  ForEachScore(tile, first, end, s,
+               [&](V x, int row, int64_t) { return x * Lanes::PerRow(tile.exponent[0], row) * Lanes::PerRow(tile.exponent[1], row); });
 }
 
 // S += bias; −inf removes the pair, whatever its score is.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile& tile, const Block& block, int64_t first, int64_t end, float* stage, float* s) {
+FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile<Lanes>& tile, const Block& block, int64_t first, int64_t end, float* stage,
+                                   float* s) {
   const Problem& p = *head.problem;
-  const float* rows[Lanes::kRows];
+  const float* rows[Lanes::kMostRows];
   const auto sum = [](auto score, auto bias) {
     using Vector = decltype(score);
     return xsimd::select(bias == Vector(-kInfinity), bias, score + bias);
@@ -237,16 +247,16 @@ FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile& tile, const Blo
       }
     });
     if constexpr (Lanes::kKeyStep == 1) {
-      for (int r = tile.count; r < Lanes::kRows; ++r) rows[r] = rows[0];
-      ForEachColumn(rows, Lanes::kRows, n, [&](int64_t x, int r, V4 bias) {
-        float* at = s + Lanes::Index(r, j + x, kBlockKeys);
+      for (int r = tile.count; r < tile.lanes.rows(); ++r) rows[r] = rows[0];
+      ForEachColumn(rows, tile.lanes.rows(), n, [&](int64_t x, int r, V4 bias) {
+        float* at = s + tile.lanes.Index(r, j + x, kBlockKeys);
         sum(Load4(at), bias).store_unaligned(at);
       });
     } else {
       for (int r = 0; r < tile.count; ++r) {
         for (int64_t x = n; x < RoundUp(n, kLanes); ++x) stage[r * kStageColumns + x] = 0;
         for (int64_t x = 0; x < n; x += kLanes) {
-          float* at = s + Lanes::Index(r, j + x, kBlockKeys);
+          float* at = s + tile.lanes.Index(r, j + x, kBlockKeys);
           Store(sum(Load(at), Load(rows[r] + x)), at);
         }
       }
@@ -256,17 +266,17 @@ FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile& tile, const Blo
 
 // S = −inf outside of each row's keys.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void MaskByPosition(const Head& head, const Tile& tile, const Block& block, int64_t first, int64_t end, float* values,
-                                          float* s) {
+FOVEA_EMBEDDED_KERNEL void MaskByPosition(const Head& head, const Tile<Lanes>& tile, const Block& block, int64_t first, int64_t end,
+                                          float* values, float* s) {
   float* row_first = values;
-  float* row_end = values + Lanes::kRows;
+  float* row_end = values + tile.lanes.rows();
   ForEachRow(head, tile, [&](int r, int64_t, int64_t i) {
     const KeyRange keys = VisibleKeys(head, i);
     row_first[r] = static_cast<float>(Between(keys.first - block.first, 0, block.n));
     row_end[r] = static_cast<float>(Between(keys.end - block.first, 0, block.n));
   });
-  for (int r = tile.count; r < Lanes::kRows; ++r) row_first[r] = row_first[0], row_end[r] = row_end[0];
-  ForEachScore<Lanes>(s, tile.count, first, end, [&](V score, int row, int64_t key) {
+  for (int r = tile.count; r < tile.lanes.rows(); ++r) row_first[r] = row_first[0], row_end[r] = row_end[0];
+  ForEachScore(tile, first, end, s, [&](V score, int row, int64_t key) {
     const V j = Lanes::Keys(key);
     return xsimd::select((j >= Lanes::PerRow(row_first, row)) & (j < Lanes::PerRow(row_end, row)), score, V(-kInfinity));
   });
@@ -274,11 +284,11 @@ FOVEA_EMBEDDED_KERNEL void MaskByPosition(const Head& head, const Tile& tile, co
 
 // S → P in place, m, l and alpha, by which what was summed before must be multiplied (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void Softmax(const Tile& tile, int64_t first, int64_t end, float* alpha, float* s) {
+FOVEA_EMBEDDED_KERNEL void Softmax(const Tile<Lanes>& tile, int64_t first, int64_t end, float* alpha, float* s) {
   constexpr int kChains = 4;
-  const int64_t step = Lanes::kKeyStep, stride = Lanes::Index(0, step, kBlockKeys), n = (end - first + step - 1) / step;
+  const int64_t step = Lanes::kKeyStep, stride = tile.lanes.Index(0, step, kBlockKeys), n = (end - first + step - 1) / step;
   for (int row = 0; row < tile.count; row += Lanes::kRowStep) {
-    float* const from = s + Lanes::Index(row, first, kBlockKeys);
+    float* const from = s + tile.lanes.Index(row, first, kBlockKeys);
     const V m_old = Lanes::PerRow(tile.m, row);
     V max[kChains] = {m_old, m_old, m_old, m_old};
     int64_t x = 0;
@@ -315,7 +325,8 @@ template <class Lanes>
 Matrix Take(const Head& head, const Tensor& tensor, int64_t row, int64_t n, int64_t d, float* copy) {
   const char* first = Address(tensor, head.b, head.kv_head, row);
   const int64_t size = SizeOf(tensor.type), row_stride = tensor.stride[2];
-  const bool plain = tensor.stride[3] == size && row_stride % size == 0 && reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size) == 0;
+  const bool plain =
+      tensor.stride[3] == size && row_stride % size == 0 && reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size) == 0;
   const bool aliased = Lanes::kKeyStep == 1 && row_stride != 0 && row_stride % kAliasing == 0;
   if (plain && !aliased && (Lanes::kReadsF16 || tensor.type == Type::kF32)) return {first, row_stride / size, tensor.type};
   const int64_t stride = CopiedStride(d);
@@ -340,23 +351,23 @@ FOVEA_EMBEDDED_KERNEL bool HasNonFinite(const Matrix& rows, int64_t n, int64_t d
 
 // O = alpha·O + P·V of a block where V holds something that is not finite and rows do not see all keys: 0 · NaN of a removed pair must not reach a sum.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void AccumulateVisible(const Head& head, const Tile& tile, const Block& block, const Matrix& v, int64_t first, int64_t end,
-                                             const float* p, const float* alpha) {
+FOVEA_EMBEDDED_KERNEL void AccumulateVisible(const Head& head, const Tile<Lanes>& tile, const Block& block, const Matrix& v, int64_t first,
+                                             int64_t end, const float* p, const float* alpha) {
   const Problem& problem = *head.problem;
   const int64_t dv = problem.dv;
   ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
     const KeyRange keys = VisibleKeys(head, i);
-    for (int64_t c = 0; c < dv; ++c) tile.o[Lanes::Index(r, c, dv)] *= alpha[r];
+    for (int64_t c = 0; c < dv; ++c) tile.o[tile.lanes.Index(r, c, dv)] *= alpha[r];
     for (int64_t j = Most(first, keys.first - block.first); j < Least(end, keys.end - block.first); ++j) {
       if (problem.bias.data != nullptr) {
         float bias;
         LoadRow(problem.bias.type, Address(problem.bias, head.b, h, i) + (block.first + j) * problem.bias.stride[3], 0, 1, &bias);
         if (bias == -kInfinity) continue;
       }
-      const float weight = p[Lanes::Index(r, j, kBlockKeys)];
+      const float weight = p[tile.lanes.Index(r, j, kBlockKeys)];
       WithType(v.type, [&](auto zero) {
         const auto* from = v.Row<decltype(zero)>(j);
-        for (int64_t c = 0; c < dv; ++c) tile.o[Lanes::Index(r, c, dv)] += weight * Widened(from[c]);
+        for (int64_t c = 0; c < dv; ++c) tile.o[tile.lanes.Index(r, c, dv)] += weight * Widened(from[c]);
       });
     }
   });
@@ -366,9 +377,9 @@ FOVEA_EMBEDDED_KERNEL void AccumulateVisible(const Head& head, const Tile& tile,
 
 // out = O / l and lse = m + ln l.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void Finish(const Head& head, const Tile& tile, float* values, float* stage) {
+FOVEA_EMBEDDED_KERNEL void Finish(const Head& head, const Tile<Lanes>& tile, float* values, float* stage) {
   const Problem& p = *head.problem;
-  char* rows[Lanes::kRows];
+  char* rows[Lanes::kMostRows];
   ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
     rows[r] = Address(p.out, head.b, h, i);
     const float m = tile.m[r], l = tile.l[r];
@@ -386,14 +397,14 @@ FOVEA_EMBEDDED_KERNEL void Finish(const Head& head, const Tile& tile, float* val
         const V4 factor = Load4(values + r);
         for (; x + 4 <= n; x += 4) {
           V4 o[4];
-          for (int y = 0; y < 4; ++y) o[y] = Load4(tile.o + Lanes::Index(r, c + x + y, p.dv)) * factor;
+          for (int y = 0; y < 4; ++y) o[y] = Load4(tile.o + tile.lanes.Index(r, c + x + y, p.dv)) * factor;
           Transpose(o);
           for (int y = 0; y < 4; ++y) o[y].store_unaligned(stage + y * kStageColumns + x);
         }
       }
       for (int y = 0; y < last; ++y) {
         float* to = stage + y * kStageColumns;
-        for (int64_t z = x; z < n; ++z) to[z] = tile.o[Lanes::Index(r + y, c + z, p.dv)] * values[r + y];
+        for (int64_t z = x; z < n; ++z) to[z] = tile.o[tile.lanes.Index(r + y, c + z, p.dv)] * values[r + y];
         StoreRow(p.out.type, to, n, rows[r + y] + c * p.out.stride[3], p.out.stride[3]);
       }
     }
@@ -413,24 +424,24 @@ inline Block NextBlock(const Head& head, int64_t first, int64_t end) {
 }
 
 template <class Lanes>
-void AttendItem(const Head& head, int64_t first_row, int64_t rows, const ScratchLayout& layout, char* scratch) {
+void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t rows, const ScratchLayout& layout, char* scratch) {
   const Problem& p = *head.problem;
   const auto floats = [&](size_t at) { return reinterpret_cast<float*>(scratch + at); };
   float *s = floats(layout.s), *alpha = floats(layout.alpha), *values = floats(layout.values), *stage = floats(layout.stage);
 
-  constexpr int kMostTiles = Lanes::kKeyStep > 1 || kItemRows < Lanes::kRows ? 1 : static_cast<int>(kItemRows / Lanes::kRows);
-  Tile tiles[kMostTiles];
+  Tile<Lanes> tiles[kMostTiles];
   int count = 0;
   KeyRange keys = {INT64_MAX, 0};
-  for (int64_t row = 0; row < rows; row += Lanes::kRows, ++count) {
-    Tile& tile = tiles[count];
+  for (int64_t row = 0; row < rows; row += lanes.rows(), ++count) {
+    Tile<Lanes>& tile = tiles[count];
+    tile.lanes = lanes;
     tile.first_row = first_row + row;
-    tile.count = static_cast<int>(Least(rows - row, Lanes::kRows));
-    tile.q = floats(layout.q) + count * Lanes::Floats(p.dk);
-    tile.o = floats(layout.o) + count * Lanes::Floats(p.dv);
-    tile.m = floats(layout.m) + count * Lanes::kRows;
-    tile.l = floats(layout.l) + count * Lanes::kRows;
-    for (int e = 0; e < 2; ++e) tile.exponent[e] = floats(layout.exponents) + (2 * count + e) * Lanes::kRows;
+    tile.count = static_cast<int>(Least(rows - row, lanes.rows()));
+    tile.q = floats(layout.q) + count * lanes.Floats(p.dk);
+    tile.o = floats(layout.o) + count * lanes.Floats(p.dv);
+    tile.m = floats(layout.m) + count * lanes.rows();
+    tile.l = floats(layout.l) + count * lanes.rows();
+    for (int e = 0; e < 2; ++e) tile.exponent[e] = floats(layout.exponents) + (2 * count + e) * lanes.rows();
     tile.any = {INT64_MAX, 0};
     tile.all = {0, INT64_MAX};
     ForEachRow(head, tile, [&](int, int64_t, int64_t i) {
@@ -438,9 +449,9 @@ void AttendItem(const Head& head, int64_t first_row, int64_t rows, const Scratch
       tile.all = {Most(tile.all.first, visible.first), Least(tile.all.end, visible.end)};
       if (visible.first < visible.end) tile.any = {Least(tile.any.first, visible.first), Most(tile.any.end, visible.end)};
     });
-    for (int r = 0; r < Lanes::kRows; ++r) tile.m[r] = -kInfinity, tile.l[r] = 0;
-    for (int64_t x = 0; x < Lanes::Floats(p.dv); x += kLanes) Store(V(0.0f), tile.o + x);
-    if (tile.any.first < tile.any.end) PackQueries<Lanes>(head, stage, tile);
+    for (int r = 0; r < lanes.rows(); ++r) tile.m[r] = -kInfinity, tile.l[r] = 0;
+    for (int64_t x = 0; x < lanes.Floats(p.dv); x += kLanes) Store(V(0.0f), tile.o + x);
+    if (tile.any.first < tile.any.end) PackQueries(head, stage, tile);
     keys = {Least(keys.first, tile.any.first), Most(keys.end, tile.any.end)};
   }
 
@@ -449,39 +460,46 @@ void AttendItem(const Head& head, int64_t first_row, int64_t rows, const Scratch
     at += block.n;
     const Matrix k = Take<Lanes>(head, p.k, block.row, block.n, p.dk, floats(layout.k));
     const Matrix v = Take<Lanes>(head, p.v, block.row, block.n, p.dv, floats(layout.v));
+    Ahead ahead;
+    if (at < keys.end) {
+      const Block next = NextBlock(head, at, keys.end);
+      ahead.run[0] = {Address(p.k, head.b, head.kv_head, next.row), next.n, p.k.stride[2], p.dk * p.k.stride[3]};
+      ahead.run[1] = {Address(p.v, head.b, head.kv_head, next.row), next.n, p.v.stride[2], p.dv * p.v.stride[3]};
+      ahead.rows_per_step = 2 * next.n / (count * lanes.Calls(block.n, p.dv) + 1) + 1;
+    }
     int is_finite = -1;  // not known yet
     for (int t = 0; t < count; ++t) {
-      const Tile& tile = tiles[t];
+      const Tile<Lanes>& tile = tiles[t];
       const int64_t end = Least(tile.any.end - block.first, block.n);
       const int64_t first = Most(tile.any.first - block.first, 0) / Lanes::kKeyStep * Lanes::kKeyStep;
       if (first >= end) continue;
       const bool partial = block.first + first < tile.all.first || block.first + end > tile.all.end;
-      Lanes::Scores(tile.q, tile.count, k, first, end, p.dk, kBlockKeys, s);
-      if (tile.has_exponents) ApplyExponents<Lanes>(tile, first, end, s);
-      if (p.bias.data != nullptr) AddBias<Lanes>(head, tile, block, first, end, stage, s);
-      if (partial) MaskByPosition<Lanes>(head, tile, block, first, end, values, s);
-      Softmax<Lanes>(tile, first, end, alpha, s);
+      lanes.Scores(tile.q, tile.count, k, first, end, p.dk, kBlockKeys, s, ahead);
+      if (tile.has_exponents) ApplyExponents(tile, first, end, s);
+      if (p.bias.data != nullptr) AddBias(head, tile, block, first, end, stage, s);
+      if (partial) MaskByPosition(head, tile, block, first, end, values, s);
+      Softmax(tile, first, end, alpha, s);
       const bool removes = partial || p.bias.data != nullptr;
       if (removes && is_finite < 0) is_finite = !HasNonFinite(v, block.n, p.dv);
       if (removes && is_finite == 0) {
-        AccumulateVisible<Lanes>(head, tile, block, v, first, end, s, alpha);
+        AccumulateVisible(head, tile, block, v, first, end, s, alpha);
       } else {
-        Lanes::Accumulate(s, tile.count, v, first, end, p.dv, kBlockKeys, alpha, tile.o);
+        lanes.Accumulate(s, tile.count, v, first, end, p.dv, kBlockKeys, alpha, tile.o, ahead);
       }
     }
   }
-  for (int t = 0; t < count; ++t) Finish<Lanes>(head, tiles[t], values, stage);
+  for (int t = 0; t < count; ++t) Finish(head, tiles[t], values, stage);
 }
 
 // All query rows of a KV head.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void AttendHead(const Head& head, char* scratch) {
+FOVEA_EMBEDDED_KERNEL void AttendHead(const Lanes& lanes, const Head& head, char* scratch) {
   const Problem& p = *head.problem;
   const int64_t rows = p.Tq * head.group;
-  const ScratchLayout layout = LayOut<Lanes>(p.dk, p.dv, rows);
-  const int64_t item_rows = layout.tiles * Lanes::kRows;
+  const ScratchLayout layout = LayOut(lanes, p.dk, p.dv, rows);
+  const int64_t item_rows = layout.tiles * lanes.rows();
   for (int64_t row = 0; row < rows; row += item_rows) {
-    AttendItem<Lanes>(head, row, Least(rows - row, item_rows), layout, scratch);
+    AttendItem(lanes, head, row, Least(rows - row, item_rows), layout, scratch);
   }
 }
 
@@ -498,11 +516,9 @@ inline void Run(const Problem& p, void* memory) {
     const int64_t rows = head.sequence.q_length * head.group;
     for (head.kv_head = 0; head.kv_head < p.Hkv; ++head.kv_head) {
       if (rows <= kFewRows) {
-        AttendHead<LanesAreKeys>(head, scratch);
-      } else if (rows <= kLanes) {
-        AttendHead<LanesAreQueries<1>>(head, scratch);
+        AttendHead(LanesAreKeys(), head, scratch);
       } else {
-        AttendHead<LanesAreQueries<2>>(head, scratch);
+        AttendHead(LanesAreQueries{rows <= kLanes ? 1 : 2}, head, scratch);
       }
     }
   }

@@ -39,10 +39,11 @@ void InRuns(int64_t n, const F& f, int64_t from = 0) {
 }
 
 // Scalars (keys of S, channels of O) that are held beside two vectors of queries: with those and a broadcast they fill the register file.
+constexpr int kTileScalars = kManyRegisters ? 12 : 6;
 template <class F>
 void InTileRuns(int64_t n, const F& f) {
   if constexpr (kManyRegisters) {
-    InRuns<12, 8, 4, 1>(n, f);
+    InRuns<12, 4, 1>(n, f);
   } else {
     InRuns<6, 4, 2, 1>(n, f);
   }
@@ -171,18 +172,40 @@ FOVEA_EMBEDDED_KERNEL void RowAccumulate(const T* __restrict values, int64_t v_s
   }
 }
 
+// What is read next, prefetched a few rows at each call of a micro-kernel: rows of K, then of V. A hint; it changes no result.
+struct Ahead {
+  struct Run {
+    const char* row = nullptr;
+    int64_t rows = 0, stride = 0, bytes = 0;
+  };
+  Run run[2];
+  int64_t rows_per_step = 0;
+
+  void Step() {
+    for (int64_t n = rows_per_step; n > 0; --n) {
+      Run& next = run[0].rows > 0 ? run[0] : run[1];
+      if (next.rows <= 0) return;
+      for (int64_t x = 0; x < next.bytes; x += 64) __builtin_prefetch(next.row + x, 0, 2);
+      next.row += next.stride;
+      --next.rows;
+    }
+  }
+};
+
 // ---- the two layouts of a tile
 
-// S[key][row], rows padded to kVectors vectors. The padding computes along and is never written out.
-template <int kVectors>
+// S[key][row], rows padded to one or two vectors. The padding computes along and is never written out.
 struct LanesAreQueries {
-  static constexpr int kRows = kVectors * kLanes;
+  int vectors;
+
+  static constexpr int kMostRows = 2 * kLanes;
   static constexpr int kRowStep = kLanes;  // rows and keys of one vector of S
   static constexpr int kKeyStep = 1;
   static constexpr bool kReadsF16 = false;
 
-  static constexpr int64_t Floats(int64_t columns) { return kRows * columns; }
-  static constexpr int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) { return column * kRows + row; }
+  constexpr int rows() const { return vectors * kLanes; }
+  constexpr int64_t Floats(int64_t columns) const { return rows() * columns; }
+  constexpr int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) const { return column * rows() + row; }
 
   static V PerRow(const float* a, int64_t row) { return Load(a + row); }
   static void StorePerRow(V v, float* a, int64_t row) { Store(v, a + row); }
@@ -190,18 +213,25 @@ struct LanesAreQueries {
   static V FoldMax(V v) { return v; }
   static V FoldSum(V v) { return v; }
 
-  static void Scores(const float* q, int /*count*/, const Matrix& k, int64_t first, int64_t end, int64_t dk, int64_t /*s_columns*/, float* s) {
+  // Of micro-kernels, for a block of keys; spreads prefetches.
+  int64_t Calls(int64_t keys, int64_t dv) const { return (keys + dv) / kTileScalars; }
+
+  void Scores(const float* q, int /*count*/, const Matrix& k, int64_t first, int64_t end, int64_t dk, int64_t /*s_columns*/, float* s,
+              Ahead& ahead) const {
     for (int64_t c = 0; c < dk; c += kChain) {
       InTileRuns(end - first, [&](auto keys, int64_t j) {
-        TileScores<keys.value, kVectors>(k.Row<float>(first + j) + c, k.stride, q + c * kRows, Least(dk - c, kChain), c > 0,
-                                         s + (first + j) * kRows);
+        ahead.Step();
+        const auto scores = vectors == 1 ? TileScores<keys.value, 1> : TileScores<keys.value, 2>;
+        scores(k.Row<float>(first + j) + c, k.stride, q + c * rows(), Least(dk - c, kChain), c > 0, s + (first + j) * rows());
       });
     }
   }
-  static void Accumulate(const float* p, int /*count*/, const Matrix& v, int64_t first, int64_t end, int64_t dv, int64_t /*p_columns*/,
-                         const float* alpha, float* o) {
+  void Accumulate(const float* p, int /*count*/, const Matrix& v, int64_t first, int64_t end, int64_t dv, int64_t /*p_columns*/,
+                  const float* alpha, float* o, Ahead& ahead) const {
     InTileRuns(dv, [&](auto channels, int64_t c) {
-      TileAccumulate<channels.value, kVectors>(v.Row<float>(first) + c, v.stride, p + first * kRows, end - first, alpha, o + c * kRows);
+      ahead.Step();
+      const auto accumulate = vectors == 1 ? TileAccumulate<channels.value, 1> : TileAccumulate<channels.value, 2>;
+      accumulate(v.Row<float>(first) + c, v.stride, p + first * rows(), end - first, alpha, o + c * rows());
     });
   }
 };
@@ -211,14 +241,15 @@ constexpr int kFewRows = kLanes / 2 > 4 ? kLanes / 2 : 4;
 
 // S[row][key], keys padded to whole vectors; the padding is −inf before the softmax.
 struct LanesAreKeys {
-  static constexpr int kRows = kFewRows;
+  static constexpr int kMostRows = kFewRows;
   static constexpr int kRowStep = 1;
   static constexpr int kKeyStep = kLanes;
   static constexpr bool kReadsF16 = true;
   static constexpr int kChannels = kManyRegisters ? 4 : 2;  // vectors of O in registers, for four rows
 
-  static constexpr int64_t Floats(int64_t columns) { return kRows * RoundUp(columns, kLanes); }
-  static constexpr int64_t Index(int64_t row, int64_t column, int64_t columns) { return row * RoundUp(columns, kLanes) + column; }
+  constexpr int rows() const { return kFewRows; }
+  constexpr int64_t Floats(int64_t columns) const { return kFewRows * RoundUp(columns, kLanes); }
+  constexpr int64_t Index(int64_t row, int64_t column, int64_t columns) const { return row * RoundUp(columns, kLanes) + column; }
 
   static V PerRow(const float* a, int64_t row) { return V(a[row]); }
   static void StorePerRow(V v, float* a, int64_t row) { a[row] = v.get(0); }
@@ -230,12 +261,16 @@ struct LanesAreKeys {
   static V FoldMax(V v) { return V(xsimd::reduce_max(v)); }
   static V FoldSum(V v) { return V(xsimd::reduce_add(v)); }
 
-  static void Scores(const float* q, int count, const Matrix& k, int64_t first, int64_t end, int64_t dk, int64_t s_columns, float* s) {
+  int64_t Calls(int64_t keys, int64_t dv) const { return keys / 4 + dv / (kChannels * kLanes); }
+
+  void Scores(const float* q, int count, const Matrix& k, int64_t first, int64_t end, int64_t dk, int64_t s_columns, float* s,
+              Ahead& ahead) const {
     const int64_t q_stride = RoundUp(dk, kLanes), s_stride = RoundUp(s_columns, kLanes);
     WithType(k.type, [&](auto zero) {
       using T = decltype(zero);
       InRuns<4, 1>(count, [&](auto rows, int64_t r) {
         InRuns<4, 1>(end - first, [&](auto keys, int64_t j) {
+          ahead.Step();
           RowScores<keys.value, rows.value>(k.Row<T>(first + j), k.stride, q + r * q_stride, q_stride, dk, s + r * s_stride + first + j,
                                             s_stride);
         });
@@ -245,16 +280,17 @@ struct LanesAreKeys {
       for (int64_t key = end; key < RoundUp(end, kLanes); ++key) s[r * s_stride + key] = -kInfinity;
     }
   }
-  static void Accumulate(const float* p, int count, const Matrix& v, int64_t first, int64_t end, int64_t dv, int64_t p_columns,
-                         const float* alpha, float* o) {
+  void Accumulate(const float* p, int count, const Matrix& v, int64_t first, int64_t end, int64_t dv, int64_t p_columns, const float* alpha,
+                  float* o, Ahead& ahead) const {
     const int64_t p_stride = RoundUp(p_columns, kLanes), o_stride = RoundUp(dv, kLanes);
     WithType(v.type, [&](auto zero) {
       using T = decltype(zero);
       InRuns<4, 1>(count, [&](auto rows, int64_t r) {
         const int64_t whole = dv / kLanes * kLanes;
         const auto accumulate = [&](auto channels, int64_t c, int64_t last) {
-          RowAccumulate<channels.value, rows.value>(v.Row<T>(first) + c, v.stride, p + r * p_stride + first, p_stride, end - first, alpha + r,
-                                                    o + r * o_stride + c, o_stride, last);
+          ahead.Step();
+          RowAccumulate<channels.value, rows.value>(v.Row<T>(first) + c, v.stride, p + r * p_stride + first, p_stride, end - first,
+                                                    alpha + r, o + r * o_stride + c, o_stride, last);
         };
         InRuns<kChannels, 1>(whole / kLanes, [&](auto channels, int64_t n) { accumulate(channels, n * kLanes, kLanes); });
         if (whole < dv) accumulate(Count<1>(), whole, dv - whole);

@@ -114,8 +114,7 @@ inline uint16_t Narrowed(float x) {
 inline V LoadWidened(const float* p) { return Load(p); }
 inline V LoadWidened(const uint16_t* p) {
 #if defined(__AVX512F__)
-  // Masked with all lanes: the plain form warns of its own undefined operand with GCC before 13 (bug 105593).
-  return _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__) && defined(__AVX__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #elif defined(__aarch64__)
@@ -171,6 +170,12 @@ FOVEA_EMBEDDED_KERNEL void LoadRow(Type type, const char* row, int64_t stride, i
 
 // The other way.
 FOVEA_EMBEDDED_KERNEL void StoreRow(Type type, const float* from, int64_t n, char* row, int64_t stride) {
+  if (type == Type::kF32 && stride == 4) {
+    for (; n >= kLanes; n -= kLanes, from += kLanes, row += kLanes * 4) {
+      const V x = Load(from);
+      __builtin_memcpy(row, &x, sizeof(x));
+    }
+  }
   for (int64_t x = 0; x < n; ++x, row += stride) {
     if (type == Type::kF32) {
       __builtin_memcpy(row, from + x, sizeof(float));
