@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <xsimd/xsimd.hpp>
 
-#include "fovea/embedded.h"
+#include "fovea/embedded/problem.h"
 
 static_assert(XSIMD_VERSION_MAJOR >= 13, "fovea/embedded.h needs xsimd 13 or later");
 
