@@ -31,6 +31,10 @@
 namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 
+// One number to and from f16, rounded to nearest, ties to even: for what the caller writes into its caches.
+inline uint16_t ToF16(float x) { return internal::Narrowed(x); }
+inline float FromF16(uint16_t x) { return internal::Widened(x); }
+
 // Bytes of scratch for heads of these sizes, whatever Tq and Tk are. `rows` is the most query rows that share a KV head, Tq·Hq/Hkv: few of them (decoding)
 // need less. Any alignment; the bytes include what aligning them costs.
 constexpr size_t ScratchBytes(int64_t dk, int64_t dv, int64_t rows = INT64_MAX) {

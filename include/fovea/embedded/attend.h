@@ -55,8 +55,9 @@ constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64
   w.values = take(2 * tile_rows);
   w.s = take(lanes.Floats(kBlockKeys));
   w.stage = take(tile_rows * kStageColumns);
-  w.k = take(kBlockKeys * CopiedStride(dk));
-  w.v = take(kBlockKeys * CopiedStride(dv));
+  // One tile is through with K before it takes V.
+  w.k = take(kBlockKeys * CopiedStride(Lanes::kKeyStep > 1 ? Most(dk, dv) : dk));
+  w.v = Lanes::kKeyStep > 1 ? w.k : take(kBlockKeys * CopiedStride(dv));
   w.bytes = used;
   return w;
 }
@@ -459,7 +460,7 @@ void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t
     const Block block = NextBlock(head, at, keys.end);
     at += block.n;
     const Matrix k = Take<Lanes>(head, p.k, block.row, block.n, p.dk, floats(layout.k));
-    const Matrix v = Take<Lanes>(head, p.v, block.row, block.n, p.dv, floats(layout.v));
+    Matrix v = {};
     Ahead ahead;
     if (at < keys.end) {
       const Block next = NextBlock(head, at, keys.end);
@@ -479,6 +480,7 @@ void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t
       if (p.bias.data != nullptr) AddBias(head, tile, block, first, end, stage, s);
       if (partial) MaskByPosition(head, tile, block, first, end, values, s);
       Softmax(tile, first, end, alpha, s);
+      if (v.data == nullptr) v = Take<Lanes>(head, p.v, block.row, block.n, p.dv, floats(layout.v));
       const bool removes = partial || p.bias.data != nullptr;
       if (removes && is_finite < 0) is_finite = !HasNonFinite(v, block.n, p.dv);
       if (removes && is_finite == 0) {

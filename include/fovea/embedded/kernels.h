@@ -14,8 +14,8 @@ namespace internal {
 
 // A matrix of rows of K or V: the caller's memory or a copy.
 struct Matrix {
-  const void* data;
-  int64_t stride;  // elements
+  const void* data = nullptr;
+  int64_t stride = 0;  // elements
   Type type = Type::kF32;
 
   template <class T>
