@@ -35,26 +35,39 @@ inline namespace FOVEA_EMBEDDED_ISA {
 inline uint16_t ToF16(float x) { return internal::Narrowed(x); }
 inline float FromF16(uint16_t x) { return internal::Widened(x); }
 
-// Bytes of scratch for heads of these sizes, whatever Tq and Tk are. `rows` is the most query rows that share a KV head, Tq·Hq/Hkv: few of them (decoding)
-// need less. Any alignment; the bytes include what aligning them costs.
-constexpr size_t ScratchBytes(int64_t dk, int64_t dv, int64_t rows = INT64_MAX) {
-  size_t bytes = internal::LayOut(internal::LanesAreKeys(), dk, dv, rows).bytes;
+namespace internal {
+
+// For up to `most_tiles` tiles at once.
+constexpr size_t BytesOf(int64_t dk, int64_t dv, int64_t rows, int64_t most_tiles) {
+  size_t bytes = LayOut(LanesAreKeys(), dk, dv, 1).bytes;
   for (const int vectors : {1, 2}) {
-    if (rows <= (vectors == 1 ? internal::kFewRows : internal::kLanes)) break;
-    const size_t more = internal::LayOut(internal::LanesAreQueries{vectors}, dk, dv, rows).bytes;
+    if (rows <= (vectors == 1 ? kFewRows : kLanes)) break;
+    const LanesAreQueries lanes = {vectors};
+    const size_t more = LayOut(lanes, dk, dv, Least(TilesOf(lanes, rows), most_tiles)).bytes;
     if (more > bytes) bytes = more;
   }
-  return bytes + internal::kAlignment - 1;
+  return bytes + kAlignment - 1;
 }
+
+}  // namespace internal
+
+// The bytes of scratch that make calls fast, for heads of these sizes, whatever Tq and Tk are. `rows` is the most query rows that share a KV head,
+// Tq·Hq/Hkv: few of them (decoding) need less. Any alignment; the bytes include what aligning them costs.
+constexpr size_t ScratchBytes(int64_t dk, int64_t dv, int64_t rows = INT64_MAX) {
+  return internal::BytesOf(dk, dv, rows, internal::kMostTiles);
+}
+
+// The fewest that will do. Between the two, K and V are read the more often the less there is; results are the same bits.
+constexpr size_t LeastScratchBytes(int64_t dk, int64_t dv, int64_t rows = INT64_MAX) { return internal::BytesOf(dk, dv, rows, 1); }
 
 // Computes the problem. Thread-safe for calls with scratch and outputs of their own; allocates nothing. A sequence's result has the same bits in any batch.
 inline Error Attention(const Problem& problem, void* scratch, size_t scratch_bytes) {
   if (const Error error = internal::Check(problem); error != Error::kOk) return error;
   if (problem.B == 0 || problem.Hq == 0 || problem.Tq == 0) return Error::kOk;
-  if (scratch == nullptr || scratch_bytes < ScratchBytes(problem.dk, problem.dv, problem.Tq * (problem.Hq / problem.Hkv))) {
+  if (scratch == nullptr || scratch_bytes < LeastScratchBytes(problem.dk, problem.dv, problem.Tq * (problem.Hq / problem.Hkv))) {
     return Error::kScratch;
   }
-  internal::Run(problem, scratch);
+  internal::Run(problem, scratch, scratch_bytes);
   return Error::kOk;
 }
 

@@ -12,6 +12,7 @@ namespace {
 namespace internal = embedded::internal;
 
 size_t ScratchBytes(int64_t dk, int64_t dv, int64_t rows) { return embedded::ScratchBytes(dk, dv, rows); }
+size_t LeastScratchBytes(int64_t dk, int64_t dv, int64_t rows) { return embedded::LeastScratchBytes(dk, dv, rows); }
 float Widened(uint16_t h) { return internal::Widened(h); }
 
 static_assert(embedded::ScratchBytes(64, 64) == embedded::ScratchBytes(64, 64, 1000), "scratch does not depend on Tq");
@@ -25,6 +26,7 @@ const EmbeddedInstance FOVEA_EMBEDDED_INSTANCE = {
     internal::kLanes,
     embedded::Attention,
     ScratchBytes,
+    LeastScratchBytes,
     Widened,
     internal::Narrowed,
     internal::LoadRow,

@@ -14,6 +14,7 @@ struct EmbeddedInstance {
   int lanes;
   embedded::Error (*attention)(const embedded::Problem& problem, void* scratch, size_t scratch_bytes);
   size_t (*scratch_bytes)(int64_t dk, int64_t dv, int64_t rows);
+  size_t (*least_scratch_bytes)(int64_t dk, int64_t dv, int64_t rows);
   float (*widened)(uint16_t);
   uint16_t (*narrowed)(float);
   void (*load_row)(embedded::Type type, const char* row, int64_t stride, int64_t n, float* to);

@@ -16,7 +16,7 @@ inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
 constexpr int64_t kBlockKeys = 64;     // S of a tile stays in L1
-constexpr int kItemRows = 64;          // query rows that reuse a block of K and V
+constexpr int kItemRows = 128;         // query rows that reuse a block of K and V, scratch permitting
 constexpr int64_t kStageColumns = 64;  // of rows on their way from or to another layout
 // Rows of K or V that are multiples of this many bytes apart compete for one set of the L1 cache: copied.
 constexpr int64_t kAliasing = 4096;
@@ -27,30 +27,33 @@ constexpr int kMostTiles = kItemRows > 2 * kLanes ? kItemRows / (2 * kLanes) : 1
 
 // Where the arrays of an item lie in scratch: offsets in bytes. m, l, exponents, q and o hold all tiles one behind the other.
 struct ScratchLayout {
-  int64_t tiles = 0;
   size_t q = 0, o = 0, m = 0, l = 0, exponents = 0, alpha = 0, values = 0, s = 0, stage = 0, k = 0, v = 0, bytes = 0;
 };
 
 // Copied rows of K and V: whole vectors, and never a multiple of 1 KiB apart (kAliasing).
 constexpr int64_t CopiedStride(int64_t d) { return RoundUp(d, 16) % 256 == 0 ? RoundUp(d, 16) + 16 : RoundUp(d, 16); }
 
-// For items of at most `rows` rows.
+// Tiles of an item, where a KV head has `rows` rows.
 template <class Lanes>
-constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64_t rows) {
+constexpr int64_t TilesOf(const Lanes& lanes, int64_t rows) {
+  return Lanes::kKeyStep > 1 ? 1 : Between((Least(rows, kItemRows) + lanes.rows() - 1) / lanes.rows(), 1, kMostTiles);
+}
+
+template <class Lanes>
+constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64_t tiles) {
   ScratchLayout w;
   const int64_t tile_rows = lanes.rows();
-  w.tiles = Lanes::kKeyStep > 1 ? 1 : Between((Least(rows, kItemRows) + tile_rows - 1) / tile_rows, 1, kMostTiles);
   size_t used = 0;
   const auto take = [&](int64_t floats) {
     const size_t at = used;
     used += (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   };
-  w.q = take(w.tiles * lanes.Floats(dk));
-  w.o = take(w.tiles * lanes.Floats(dv));
-  w.m = take(w.tiles * tile_rows);
-  w.l = take(w.tiles * tile_rows);
-  w.exponents = take(w.tiles * 2 * tile_rows);
+  w.q = take(tiles * lanes.Floats(dk));
+  w.o = take(tiles * lanes.Floats(dv));
+  w.m = take(tiles * tile_rows);
+  w.l = take(tiles * tile_rows);
+  w.exponents = take(tiles * 2 * tile_rows);
   w.alpha = take(tile_rows);
   w.values = take(2 * tile_rows);
   w.s = take(lanes.Floats(kBlockKeys));
@@ -335,12 +338,12 @@ Matrix Take(const Head& head, const Tensor& tensor, int64_t row, int64_t n, int6
   return {copy, stride};
 }
 
-// Whether any of n rows of d elements holds a NaN or an infinity: then 0·x is NaN.
-FOVEA_EMBEDDED_KERNEL bool HasNonFinite(const Matrix& rows, int64_t n, int64_t d) {
+// Whether any of the rows first ≤ j < end, of d elements, holds a NaN or an infinity: then 0·x is NaN.
+FOVEA_EMBEDDED_KERNEL bool HasNonFinite(const Matrix& rows, int64_t first, int64_t end, int64_t d) {
   return WithType(rows.type, [&](auto zero) {
     using T = decltype(zero);
     V sum(0.0f);
-    for (int64_t j = 0; j < n; ++j) {
+    for (int64_t j = first; j < end; ++j) {
       const T* p = rows.Row<T>(j);
       int64_t c = 0;
       for (; c + kLanes <= d; c += kLanes) sum = xsimd::fma(LoadWidened(p + c), V(0.0f), sum);
@@ -482,8 +485,8 @@ void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t
       Softmax(tile, first, end, alpha, s);
       if (v.data == nullptr) v = Take<Lanes>(head, p.v, block.row, block.n, p.dv, floats(layout.v));
       const bool removes = partial || p.bias.data != nullptr;
-      if (removes && is_finite < 0) is_finite = !HasNonFinite(v, block.n, p.dv);
-      if (removes && is_finite == 0) {
+      if (removes && is_finite < 0) is_finite = !HasNonFinite(v, 0, block.n, p.dv);
+      if (removes && is_finite == 0 && HasNonFinite(v, first, end, p.dv)) {  // of its own keys: no other tile changes its bits
         AccumulateVisible(head, tile, block, v, first, end, s, alpha);
       } else {
         lanes.Accumulate(s, tile.count, v, first, end, p.dv, kBlockKeys, alpha, tile.o, ahead);
@@ -495,20 +498,23 @@ void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t
 
 // All query rows of a KV head.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void AttendHead(const Lanes& lanes, const Head& head, char* scratch) {
+FOVEA_EMBEDDED_KERNEL void AttendHead(const Lanes& lanes, const Head& head, char* scratch, size_t scratch_bytes) {
   const Problem& p = *head.problem;
   const int64_t rows = p.Tq * head.group;
-  const ScratchLayout layout = LayOut(lanes, p.dk, p.dv, rows);
-  const int64_t item_rows = layout.tiles * lanes.rows();
+  int64_t tiles = TilesOf(lanes, rows);
+  while (tiles > 1 && LayOut(lanes, p.dk, p.dv, tiles).bytes > scratch_bytes) --tiles;
+  const ScratchLayout layout = LayOut(lanes, p.dk, p.dv, tiles);
+  const int64_t item_rows = tiles * lanes.rows();
   for (int64_t row = 0; row < rows; row += item_rows) {
     AttendItem(lanes, head, row, Least(rows - row, item_rows), layout, scratch);
   }
 }
 
 // Of a validated problem. Few query rows are computed with lanes along the head dimension; by sequence, so that batches change no bits.
-inline void Run(const Problem& p, void* memory) {
-  char* scratch = static_cast<char*>(memory);
-  scratch += (kAlignment - reinterpret_cast<uintptr_t>(scratch) % kAlignment) % kAlignment;
+inline void Run(const Problem& p, void* memory, size_t bytes) {
+  const size_t skipped = (kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment) % kAlignment;
+  char* const scratch = static_cast<char*>(memory) + skipped;
+  bytes -= skipped;
   Head head;
   head.problem = &p;
   head.group = p.Hq / p.Hkv;
@@ -518,9 +524,9 @@ inline void Run(const Problem& p, void* memory) {
     const int64_t rows = head.sequence.q_length * head.group;
     for (head.kv_head = 0; head.kv_head < p.Hkv; ++head.kv_head) {
       if (rows <= kFewRows) {
-        AttendHead(LanesAreKeys(), head, scratch);
+        AttendHead(LanesAreKeys(), head, scratch, bytes);
       } else {
-        AttendHead(LanesAreQueries{rows <= kLanes ? 1 : 2}, head, scratch);
+        AttendHead(LanesAreQueries{rows <= kLanes ? 1 : 2}, head, scratch, bytes);
       }
     }
   }

@@ -22,7 +22,7 @@ enum class Error : int {
   kLength = 10,      // a length of queries or keys out of range
   kRing = 11,        // a ring that is not one of Tk rows, or rings together with kv_lengths
   kNullData = 12,    // no address for a tensor that has elements
-  kScratch = 13,     // fewer bytes than ScratchBytes asks for, or no address
+  kScratch = 13,     // fewer bytes than LeastScratchBytes asks for, or no address
 };
 
 // "ok", "size", …; "unknown" for values outside the enumeration.
