@@ -343,15 +343,17 @@ TEST_F(Embedded, EmptyRowsAreZero) {
 }
 
 TEST_F(Embedded, ExtremeQueries) {
-  for (const auto& [q, k, scale] :
-       {std::tuple<double, double, double>{1e30, 1e-30, 1e10}, {1e-30, 1e30, 1e-20}, {3e38, 1e-38, 2.0}, {1e-36, 1e36, 0.1}}) {
+  const struct {
+    double q, k, scale;
+  } sizes[] = {{1e30, 1e-30, 1e10}, {1e-30, 1e30, 1e-20}, {3e38, 1e-38, 2.0}, {1e-36, 1e36, 0.1}};
+  for (const auto& size : sizes) {
     for (int64_t Tq : {1, 35}) {
       ProblemSpec spec;
-      spec.Tq = Tq, spec.Tk = 30, spec.dk = 8, spec.dv = 8, spec.scale = static_cast<float>(scale);
+      spec.Tq = Tq, spec.Tk = 30, spec.dk = 8, spec.dv = 8, spec.scale = static_cast<float>(size.scale);
       RandomProblem p(spec, BaseSeed());
       Random random(BaseSeed());
-      p.q.Fill([&, q = q] { return q * (random.Uniform() - 0.5); });
-      p.k.Fill([&, k = k] { return k * (random.Uniform() - 0.5); });
+      p.q.Fill([&] { return size.q * (random.Uniform() - 0.5); });
+      p.k.Fill([&] { return size.k * (random.Uniform() - 0.5); });
       ExpectMatches(p);
     }
   }
