@@ -23,7 +23,7 @@ foreach(isa IN LISTS FOVEA_EMBEDDED_ISAS)
     add_library(embedded_bare_${suffix} OBJECT embedded/bare.cc)
     target_link_libraries(embedded_bare_${suffix} PRIVATE fovea::embedded)
     target_compile_options(embedded_bare_${suffix} PRIVATE ${FOVEA_EMBEDDED_FLAGS_${isa}}
-      -Os -UNDEBUG -DNDEBUG -ffreestanding -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-asynchronous-unwind-tables)
+      -Os -UNDEBUG -DNDEBUG -ffreestanding -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-asynchronous-unwind-tables -fno-unwind-tables)
     add_test(NAME embedded_bare_${suffix} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/embedded/bare.sh ${CMAKE_NM} ${size_program} 65536
       $<TARGET_OBJECTS:embedded_bare_${suffix}>)
   endif()
