@@ -54,8 +54,8 @@ constexpr int64_t kChain = 128;
 
 // s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of queries.
 template <int kKeys, int kVectors>
-FOVEA_EMBEDDED_KERNEL void TileScores(const float* __restrict k, int64_t k_stride, const float* __restrict q, int64_t dk, bool add,
-                                      float* __restrict s) {
+FOVEA_EMBEDDED_HOT void TileScores(const float* __restrict k, int64_t k_stride, const float* __restrict q, int64_t dk, bool add,
+                                   float* __restrict s) {
   constexpr int kRows = kVectors * kLanes;
   V sum[kKeys][kVectors];
   FOVEA_EMBEDDED_UNROLL
@@ -87,8 +87,8 @@ FOVEA_EMBEDDED_KERNEL void TileScores(const float* __restrict k, int64_t k_strid
 
 // o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels.
 template <int kChannels, int kVectors>
-FOVEA_EMBEDDED_KERNEL void TileAccumulate(const float* __restrict values, int64_t v_stride, const float* __restrict p, int64_t keys,
-                                          const float* __restrict alpha, float* __restrict o) {
+FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v_stride, const float* __restrict p, int64_t keys,
+                                       const float* __restrict alpha, float* __restrict o) {
   constexpr int kRows = kVectors * kLanes;
   V sum[kChannels][kVectors];
   FOVEA_EMBEDDED_UNROLL
@@ -145,8 +145,8 @@ FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride, co
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
 template <int kChannels, int kRows, class T>
-FOVEA_EMBEDDED_KERNEL void RowAccumulate(const T* __restrict values, int64_t v_stride, const float* __restrict p, int64_t p_stride,
-                                         int64_t keys, const float* __restrict alpha, float* __restrict o, int64_t o_stride, int64_t last) {
+FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stride, const float* __restrict p, int64_t p_stride,
+                                      int64_t keys, const float* __restrict alpha, float* __restrict o, int64_t o_stride, int64_t last) {
   V sum[kRows][kChannels];
   FOVEA_EMBEDDED_UNROLL
   for (int r = 0; r < kRows; ++r) {

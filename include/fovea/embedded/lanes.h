@@ -32,6 +32,12 @@ static_assert(XSIMD_VERSION_MAJOR >= 13, "fovea/embedded.h needs xsimd 13 or lat
 
 // Micro-kernels are functions of their own: what is around them must not take part in their register allocation.
 #define FOVEA_EMBEDDED_KERNEL [[gnu::noinline]] inline
+// Those with arrays of vectors, which -Os of GCC would leave in memory: optimised for speed even there.
+#if defined(__OPTIMIZE_SIZE__) && defined(__GNUC__) && !defined(__clang__)
+#define FOVEA_EMBEDDED_HOT [[gnu::noinline, gnu::optimize("O2")]] inline
+#else
+#define FOVEA_EMBEDDED_HOT FOVEA_EMBEDDED_KERNEL
+#endif
 // Loops over arrays of vectors, which only live in registers when unrolled, at -Os too.
 #define FOVEA_EMBEDDED_UNROLL _Pragma("GCC unroll 32")
 
