@@ -50,6 +50,19 @@ if(FOVEA_TBB)
   endif()
 endif()
 
+# xsimd is headers alone: its folder is all that is needed, whether a package names it or the source holds it.
+if(FOVEA_EMBEDDED)
+  if(NOT FETCHCONTENT_SOURCE_DIR_XSIMD)
+    find_package(xsimd 13 CONFIG QUIET)
+  endif()
+  if(NOT xsimd_FOUND)
+    FetchContent_Declare(xsimd GIT_REPOSITORY https://github.com/xtensor-stack/xsimd.git
+      GIT_TAG 1f8dd9c8e162968d9b4ff0251c56d431b8777f36 SOURCE_SUBDIR no-such-folder)  # 13.2.0
+    FetchContent_MakeAvailable(xsimd)
+    set(xsimd_INCLUDE_DIRS ${xsimd_SOURCE_DIR}/include)
+  endif()
+endif()
+
 if(FOVEA_CLI OR FOVEA_TESTS)
   if(NOT FETCHCONTENT_SOURCE_DIR_JSON)
     find_package(nlohmann_json 3.11 CONFIG QUIET)

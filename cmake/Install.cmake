@@ -18,6 +18,13 @@ list(REMOVE_ITEM headers ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea)
 fovea_install_library(fovea fovea)
 
+# The header-only edition; its target is made, and xsimd looked for, only where a consumer asks for the component.
+if(FOVEA_EMBEDDED)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fovea/embedded DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea FILES_MATCHING PATTERN "*.h")
+  install(TARGETS fovea_embedded EXPORT fovea-embedded-targets COMPONENT fovea)
+  install(EXPORT fovea-embedded-targets NAMESPACE fovea:: DESTINATION ${package_dir} COMPONENT fovea)
+endif()
+
 # A oneTBB that was fetched is not installed, so neither is the library that needs it.
 if(FOVEA_TBB AND TBB_FOUND)
   install(FILES ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea-tbb)

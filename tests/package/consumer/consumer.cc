@@ -8,6 +8,9 @@
 #ifdef CONSUMER_USES_TBB
 #include "fovea/tbb.h"
 #endif
+#ifdef CONSUMER_USES_EMBEDDED
+#include "fovea/embedded.h"
+#endif
 
 namespace {
 
@@ -37,6 +40,26 @@ int Check(const char* name, fovea::Executor& executor) {
   return 0;
 }
 
+#ifdef CONSUMER_USES_EMBEDDED
+int CheckEmbedded() {
+  namespace embedded = fovea::embedded;
+  constexpr int64_t kTokens = 33, kSize = 16;
+  const std::vector<float> ones(kTokens * kSize, 1.0f);
+  std::vector<float> out(ones.size(), 0.0f);
+  static unsigned char scratch[embedded::ScratchBytes(kSize, kSize)];
+  embedded::Problem problem;
+  problem.Tq = problem.Tk = kTokens, problem.dk = problem.dv = kSize;
+  problem.q = problem.k = problem.v = embedded::Rows(ones.data(), kTokens, kSize);
+  problem.out = embedded::Rows(out.data(), kTokens, kSize);
+  if (embedded::Attention(problem, scratch, sizeof(scratch)) != embedded::Error::kOk) return 1;
+  for (const float x : out) {
+    if (!(std::fabs(x - 1.0f) <= 1e-5f)) return 1;
+  }
+  std::printf("embedded: ok\n");
+  return 0;
+}
+#endif
+
 }  // namespace
 
 int main() {
@@ -44,6 +67,9 @@ int main() {
 #ifdef CONSUMER_USES_TBB
   const auto tbb = fovea::MakeTbbExecutor(2);
   failures += tbb == nullptr ? 1 : Check("oneTBB", *tbb);
+#endif
+#ifdef CONSUMER_USES_EMBEDDED
+  failures += CheckEmbedded();
 #endif
   return failures;
 }

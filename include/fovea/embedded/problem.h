@@ -1,0 +1,127 @@
+// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data, the same for every instruction set.
+#ifndef FOVEA_EMBEDDED_PROBLEM_H_
+#define FOVEA_EMBEDDED_PROBLEM_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fovea::embedded {
+
+// What was wrong with a call. Everything is checked before anything is written, and whatever is wrong is named by the first of these that applies.
+enum class Error : int {
+  kOk = 0,
+  kSize = 1,         // a negative size, dk or dv of 0, or queries without heads
+  kHeads = 2,        // Hq is no multiple of Hkv
+  kUnsupported = 3,  // dk or dv above kMostChannels: legal, but scratch would be out of bounds
+  kType = 4,         // a type outside the enumeration; lse other than f32
+  kStride = 5,       // sizes and strides that overflow: a tensor of 2^63 bytes or more
+  kScale = 6,        // a scale that is not finite
+  kCausal = 7,       // a value outside the enumeration
+  kWindow = 8,       // a side below −1
+  kOffset = 9,       // a query offset beyond ±2^62, or both kinds of offset
+  kLength = 10,      // a length of queries or keys out of range
+  kRing = 11,        // a ring that is not one of Tk rows, or rings together with kv_lengths
+  kNullData = 12,    // no address for a tensor that has elements
+  kScratch = 13,     // fewer bytes than LeastScratchBytes asks for, or no address
+};
+
+// "ok", "size", …; "unknown" for values outside the enumeration.
+constexpr const char* Name(Error error) {
+  constexpr const char* kNames[] = {"ok",     "size",   "heads",  "unsupported", "type", "stride",    "scale",
+                                    "causal", "window", "offset", "length",      "ring", "null data", "scratch"};
+  const int n = static_cast<int>(error);
+  return n >= 0 && n < static_cast<int>(sizeof(kNames) / sizeof(kNames[0])) ? kNames[n] : "unknown";
+}
+
+enum class Type : int {
+  kF32 = 0,
+  kF16 = 1,  // IEEE binary16, as uint16_t
+};
+
+enum class Causal : int {
+  kNone = 0,
+  kTopLeft = 1,      // query i sees keys j ≤ i
+  kBottomRight = 2,  // query i sees keys j ≤ i + keys − queries of its sequence: the last query sees every key
+};
+
+// A tensor of four axes [B, heads, rows, channels] in the caller's memory. Strides in BYTES, any of them: 0 (broadcast), negative, or a non-unit last one.
+template <class Pointer>
+struct BasicTensor {
+  Pointer data = nullptr;
+  Type type = Type::kF32;
+  int64_t stride[4] = {};
+};
+using Tensor = BasicTensor<const void*>;
+using MutableTensor = BasicTensor<void*>;
+
+// A dense tensor [B, heads, rows, channels], for q, k, v and out. `heads` is needed only for B > 1.
+constexpr Tensor Rows(const float* data, int64_t rows, int64_t channels, int64_t heads = 0) {
+  return {data, Type::kF32, {4 * heads * rows * channels, 4 * rows * channels, 4 * channels, 4}};
+}
+constexpr MutableTensor Rows(float* data, int64_t rows, int64_t channels, int64_t heads = 0) {
+  return {data, Type::kF32, {4 * heads * rows * channels, 4 * rows * channels, 4 * channels, 4}};
+}
+constexpr Tensor Rows(const uint16_t* data, int64_t rows, int64_t channels, int64_t heads = 0) {
+  return {data, Type::kF16, {2 * heads * rows * channels, 2 * rows * channels, 2 * channels, 2}};
+}
+constexpr MutableTensor Rows(uint16_t* data, int64_t rows, int64_t channels, int64_t heads = 0) {
+  return {data, Type::kF16, {2 * heads * rows * channels, 2 * rows * channels, 2 * channels, 2}};
+}
+
+// Which rows of K and V hold which keys, where the newest key overwrites the oldest: key j, counted from the oldest, is row (head + j) mod capacity.
+struct Ring {
+  int64_t capacity = 0;
+  int64_t head = 0;   // row of the oldest key
+  int64_t count = 0;  // keys present
+
+  // Makes room for a key behind the newest; returns the row to write it to.
+  constexpr int64_t Push() {
+    if (count < capacity) {
+      const int64_t row = head + count++;
+      return row < capacity ? row : row - capacity;
+    }
+    const int64_t row = head;
+    head = head + 1 < capacity ? head + 1 : 0;
+    return row;
+  }
+};
+
+constexpr int64_t kNoOffset = INT64_MIN;
+constexpr int64_t kMostOffset = int64_t{1} << 62;
+// Of dk and dv. Scratch for such heads is still a number of bytes.
+constexpr int64_t kMostChannels = sizeof(size_t) >= 8 ? int64_t{1} << 24 : int64_t{1} << 16;
+
+// One call. All memory belongs to the caller; out and lse must not overlap the inputs.
+//
+//   q [B, Hq, Tq, dk]   k [B, Hkv, Tk, dk]   v [B, Hkv, Tk, dv]   out [B, Hq, Tq, dv]   lse [B, Hq, Tq, 1]   bias [B, Hq, Tq, Tk]
+//
+// Query head h reads KV head h / (Hq / Hkv). The score of query i and key j is s = scale·(q_i·k_j) + bias_ij; pairs are removed by a bias of −inf, causal,
+// window and lengths; out_i = Σ_j softmax(s)_ij · v_j and lse_i = ln Σ_j exp(s_ij). A row without a visible key gives out = 0 and lse = −inf.
+// Where K or V hold NaN or infinity, that reaches the rows that see them and no others.
+struct Problem {
+  int64_t B = 1, Hq = 1, Hkv = 1, Tq = 0, Tk = 0, dk = 0, dv = 0;
+
+  Tensor q, k, v;
+  MutableTensor out;
+  MutableTensor lse;  // f32; not written without data
+  Tensor bias;        // none without data; broadcast by strides of 0
+
+  bool has_scale = false;  // else 1/√dk
+  float scale = 0;         // finite; zero and negative values are legal
+
+  Causal causal = Causal::kNone;
+  // Query i sees keys i + offset − window_left … i + offset + window_right, both inclusive; −1 leaves that side open.
+  int64_t window_left = -1, window_right = -1;
+  // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by default keys − queries of the sequence with kBottomRight
+  // or a ring (the last query belongs to the newest key), else 0.
+  int64_t query_offset = kNoOffset;
+  const int64_t* query_offsets = nullptr;
+
+  const int32_t* q_lengths = nullptr;   // [B], 0 … Tq: rows at or behind it give out = 0 and lse = −inf
+  const int32_t* kv_lengths = nullptr;  // [B], 0 … Tk: K and V at or behind it are never read
+  const Ring* rings = nullptr;  // [B], of capacity Tk: the keys are those of the ring, j counts from its oldest. Not with kv_lengths
+};
+
+}  // namespace fovea::embedded
+
+#endif  // FOVEA_EMBEDDED_PROBLEM_H_

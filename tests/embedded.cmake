@@ -1,0 +1,30 @@
+# Tests of the header-only edition (fovea/embedded.h). Included by tests/CMakeLists.txt.
+#
+# The header is compiled for each instruction set in a unit of its own; everything around it runs on any CPU, which it asks before it calls the unit.
+add_library(embedded_test OBJECT embedded_test.cc)
+target_link_libraries(embedded_test PRIVATE fovea_test_support)
+
+string(REGEX REPLACE "nm([^/]*)$" "size\\1" size_program "${CMAKE_NM}")  # of the same tool chain
+foreach(isa IN LISTS FOVEA_EMBEDDED_ISAS)
+  string(TOLOWER ${isa} suffix)
+  add_library(embedded_instance_${suffix} OBJECT embedded/instance.cc)
+  target_include_directories(embedded_instance_${suffix} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(embedded_instance_${suffix} PRIVATE fovea::embedded)
+  target_compile_definitions(embedded_instance_${suffix} PRIVATE FOVEA_EMBEDDED_INSTANCE=kEmbeddedUnderTest)
+  target_compile_options(embedded_instance_${suffix} PRIVATE ${FOVEA_EMBEDDED_FLAGS_${isa}})
+
+  add_executable(embedded_test_${suffix} $<TARGET_OBJECTS:embedded_test> $<TARGET_OBJECTS:embedded_instance_${suffix}>)
+  target_link_libraries(embedded_test_${suffix} PRIVATE fovea_test_support GTest::gtest_main)
+  add_test(NAME embedded_test_${suffix} COMMAND embedded_test_${suffix} --gtest_brief=1)
+  set_tests_properties(embedded_test_${suffix} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+
+  # As for a bare target, at -Os: what the object needs from outside, and its size.
+  if(NOT FOVEA_SANITIZE)
+    add_library(embedded_bare_${suffix} OBJECT embedded/bare.cc)
+    target_link_libraries(embedded_bare_${suffix} PRIVATE fovea::embedded)
+    target_compile_options(embedded_bare_${suffix} PRIVATE ${FOVEA_EMBEDDED_FLAGS_${isa}}
+      -Os -UNDEBUG -DNDEBUG -ffreestanding -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-asynchronous-unwind-tables -fno-unwind-tables)
+    add_test(NAME embedded_bare_${suffix} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/embedded/bare.sh ${CMAKE_NM} ${size_program} 65536
+      $<TARGET_OBJECTS:embedded_bare_${suffix}>)
+  endif()
+endforeach()
