@@ -48,7 +48,7 @@ struct Present {
 enum class Phase { kMap, kItems, kMerges, kWeights, kScores };
 constexpr int kPhases = 5;
 
-struct Plan::State {
+struct [[gnu::visibility("hidden")]] Plan::State {
   explicit State(const PlanOptions& o) noexcept
       : options(o),
         lengths(ContainerAllocator<SequenceLengths>(o.allocator)),
