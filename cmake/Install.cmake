@@ -13,6 +13,11 @@ endfunction()
 
 # .pc files name folders relative to their own, so that an installed tree can be moved.
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+# What a C linker lacks of the C++ libraries.
+set(pc_libs_private ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(REMOVE_ITEM pc_libs_private ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
+list(TRANSFORM pc_libs_private PREPEND -l REGEX "^[^-/]")
+list(JOIN pc_libs_private " " pc_libs_private)
 file(GLOB headers ${PROJECT_SOURCE_DIR}/include/fovea/*.h)
 set(tbb_headers ${PROJECT_SOURCE_DIR}/include/fovea/c_tbb.h ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
 list(REMOVE_ITEM headers ${tbb_headers})
