@@ -162,7 +162,7 @@ typedef struct fovea_plan_options {
   int32_t block_keys;
 } fovea_plan_options;
 
-// Written by the library; of a longer struct, the fields that it does not know become 0.
+// Written by the library, as far as `size` and its own knowledge reach; fields beyond stay 0, as after init.
 typedef struct fovea_cost {
   size_t size;
   double flops;
