@@ -80,7 +80,7 @@ Status CheckSize(const char* name, const Struct* given) {
   return Status();
 }
 
-// A caller's struct as this version knows it: what a shorter one lacks is 0, and so must be what a longer one adds.
+// A caller's struct as this version knows it: what a shorter one lacks stays 0, as *known is, and so must be what a longer one adds.
 template <class Struct>
 Status Read(const char* name, const Struct* given, Struct* known) {
   FOVEA_RETURN_IF_ERROR(CheckSize(name, given));
@@ -91,7 +91,6 @@ Status Read(const char* name, const Struct* given, Struct* known) {
                      sizeof(Struct), n);
     }
   }
-  std::memset(static_cast<void*>(known), 0, sizeof(Struct));
   std::memcpy(static_cast<void*>(known), given, std::min(given->size, sizeof(Struct)));
   return Status();
 }
@@ -117,7 +116,7 @@ TensorView Input(const fovea_tensor& tensor) { return ViewOf<TensorView>(tensor)
 MutableTensorView Output(const fovea_tensor& tensor) { return ViewOf<MutableTensorView>(tensor); }
 
 Status ReadProblem(const fovea_problem* given, Problem* problem) {
-  fovea_problem p;
+  fovea_problem p = {};
   FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
   FOVEA_RETURN_IF_ERROR(CheckReserved("problem", p.reserved));
   problem->q = Input(p.q);
@@ -151,7 +150,7 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) {
 
 Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) {
   if (given == nullptr) return Status();
-  fovea_plan_options o;
+  fovea_plan_options o = {};
   FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
   options->target = static_cast<Target>(o.target);
   options->engine = static_cast<Engine>(o.engine);
@@ -163,7 +162,7 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) {
   options->block_keys = o.block_keys;
   options->split_keys = o.split_keys;
   if (o.allocator == nullptr) return Status();
-  fovea_allocator a;
+  fovea_allocator a = {};
   FOVEA_RETURN_IF_ERROR(Read("options.allocator", o.allocator, &a));
   options->allocator = {a.allocate, a.release, a.context};
   return Status();
