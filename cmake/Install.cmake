@@ -13,8 +13,14 @@ endfunction()
 
 # .pc files name folders relative to their own, so that an installed tree can be moved.
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+# What a C linker lacks of the C++ libraries.
+set(pc_libs_private ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(REMOVE_ITEM pc_libs_private ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
+list(TRANSFORM pc_libs_private PREPEND -l REGEX "^[^-/]")
+list(JOIN pc_libs_private " " pc_libs_private)
 file(GLOB headers ${PROJECT_SOURCE_DIR}/include/fovea/*.h)
-list(REMOVE_ITEM headers ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
+set(tbb_headers ${PROJECT_SOURCE_DIR}/include/fovea/c_tbb.h ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
+list(REMOVE_ITEM headers ${tbb_headers})
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea)
 fovea_install_library(fovea fovea)
 
@@ -27,7 +33,7 @@ endif()
 
 # A oneTBB that was fetched is not installed, so neither is the library that needs it.
 if(FOVEA_TBB AND TBB_FOUND)
-  install(FILES ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea-tbb)
+  install(FILES ${tbb_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea-tbb)
   if(BUILD_SHARED_LIBS)
     set(pc_requires_tbb "Requires.private")
   else()

@@ -3,7 +3,6 @@
 
 #include <cinttypes>
 #include <cmath>
-#include <cstdlib>
 
 #include "plan.h"
 
@@ -101,9 +100,11 @@ Status Attention(const Problem& problem, const PlanOptions& options, Executor& e
   FOVEA_RETURN_IF_ERROR(Plan::Create(problem, options, &plan));
   const size_t bytes = plan.WorkspaceBytes(executor.Workers());
   if (bytes == 0) return Invalid("executor.Workers() = %d, expected 1 or greater", executor.Workers());
-  const std::unique_ptr<void, void (*)(void*)> memory(std::malloc(bytes), std::free);
+  void* const memory = Allocate(options.allocator, bytes);
   if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
-  return Run(plan, problem, {memory.get(), bytes}, executor);
+  const Status status = Run(plan, problem, {memory, bytes}, executor);
+  Release(options.allocator, memory, bytes);
+  return status;
 }
 
 Status Attention(const Problem& problem, Executor& executor) noexcept { return Attention(problem, PlanOptions(), executor); }

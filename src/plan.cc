@@ -185,6 +185,10 @@ Status CheckOptions(const PlanOptions& o) {
   for (const auto& count : counts) {
     if (count.value < 0) return Invalid("options.%s = %" PRId64 ", expected 0 (the plan's choice) or greater", count.name, count.value);
   }
+  if ((o.allocator.allocate == nullptr) != (o.allocator.release == nullptr)) {
+    return Invalid("options.allocator.%s = null, expected both functions or none",
+                   o.allocator.allocate == nullptr ? "allocate" : "release");
+  }
   return Status();
 }
 
@@ -400,6 +404,12 @@ Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcep
   return Status();
 }
 
+void Plan::Destroy::operator()(State* state) const noexcept {
+  const Allocator allocator = state->options.allocator;
+  state->~State();
+  Release(allocator, state, sizeof(State));
+}
+
 Plan::Plan() noexcept = default;
 Plan::~Plan() = default;
 Plan::Plan(Plan&&) noexcept = default;
@@ -409,9 +419,10 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   Sizes sizes;
   FOVEA_RETURN_IF_ERROR(CheckProblem(problem, &sizes));
   FOVEA_RETURN_IF_ERROR(CheckOptions(options));
-  auto state = std::make_unique<State>();
+  void* const memory = Allocate(options.allocator, sizeof(State));
+  if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
+  std::unique_ptr<State, Destroy> state(new (memory) State(options));
   FOVEA_RETURN_IF_ERROR(ChooseTarget(options.target, &state->target));
-  state->options = options;
   state->sizes = sizes;
   state->room = sizes;
   state->room.Tq = std::max(sizes.Tq, options.max_queries);

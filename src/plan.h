@@ -7,11 +7,10 @@
 #ifndef FOVEA_SRC_PLAN_H_
 #define FOVEA_SRC_PLAN_H_
 
-#include <vector>
-
 #include "fovea/attention.h"
 #include "kernels/kernel.h"
 #include "mask_map.h"
+#include "memory.h"
 #include "validate.h"
 
 namespace fovea {
@@ -49,7 +48,13 @@ struct Present {
 enum class Phase { kMap, kItems, kMerges, kWeights, kScores };
 constexpr int kPhases = 5;
 
-struct Plan::State {
+struct [[gnu::visibility("hidden")]] Plan::State {
+  explicit State(const PlanOptions& o) noexcept
+      : options(o),
+        lengths(ContainerAllocator<SequenceLengths>(o.allocator)),
+        sequences(ContainerAllocator<SequencePlan>(o.allocator)),
+        fixed_map(ContainerAllocator<MaskMapEntry>(o.allocator)) {}
+
   PlanOptions options;
   Target target = Target::kAuto;
   Sizes sizes;
@@ -61,10 +66,10 @@ struct Plan::State {
   Causal causal = Causal::kNone;
   Window window;
 
-  std::vector<SequenceLengths> lengths;  // [B]
-  std::vector<SequencePlan> sequences;   // [B], by falling cost
+  Vector<SequenceLengths> lengths;  // [B]
+  Vector<SequencePlan> sequences;   // [B], by falling cost
   MaskMapLayout map_layout;
-  std::vector<MaskMapEntry> fixed_map;  // of a fixed mask; else each run fills one in its workspace
+  Vector<MaskMapEntry> fixed_map;  // of a fixed mask; else each run fills one in its workspace
   int64_t items = 0, merges = 0, matrix_items = 0;
   int64_t partial_floats = 0;
   size_t worker_bytes = 0;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "fovea/allocator.h"
 #include "fovea/executor.h"
 #include "fovea/export.h"
 #include "fovea/score.h"
@@ -81,6 +82,8 @@ struct PlanOptions {
   // score.mask is read by Create and Update, which note where it removes what; its contents then must not change until the next Update. Without it
   // every run reads the whole mask first, which is right for masks that change from run to run.
   bool fixed_mask = false;
+  // Of the plan, and of the workspace where Attention allocates one.
+  Allocator allocator;
   // Test hooks; 0 means the plan's choice. Upper bounds on the query rows of a tile, and the keys of a block and of a split. They change rounding.
   int32_t tile_rows = 0;
   int32_t block_keys = 0;
@@ -129,7 +132,10 @@ class FOVEA_EXPORT Plan {
   const State* state() const noexcept { return state_.get(); }
 
  private:
-  std::unique_ptr<State> state_;
+  struct Destroy {
+    void operator()(State* state) const noexcept;
+  };
+  std::unique_ptr<State, Destroy> state_;
 };
 
 // Memory that a run may use: any address, at least Plan::WorkspaceBytes(workers) bytes, not shared with another run at the same time.

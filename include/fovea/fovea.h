@@ -2,6 +2,7 @@
 #ifndef FOVEA_FOVEA_H_
 #define FOVEA_FOVEA_H_
 
+#include "fovea/allocator.h"  // IWYU pragma: export
 #include "fovea/attention.h"  // IWYU pragma: export
 #include "fovea/executor.h"   // IWYU pragma: export
 #include "fovea/merge.h"      // IWYU pragma: export

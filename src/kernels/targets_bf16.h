@@ -5,10 +5,15 @@
 #ifndef FOVEA_SRC_KERNELS_TARGETS_BF16_H_
 #define FOVEA_SRC_KERNELS_TARGETS_BF16_H_
 
+// What a build leaves out besides (CMake: FOVEA_TARGETS).
+#ifndef FOVEA_DISABLED_TARGETS
+#define FOVEA_DISABLED_TARGETS 0
+#endif
+
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS                                                                                                              \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL | HWY_AVX3_SPR | HWY_NEON | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | \
-   HWY_SCALAR)
+   HWY_SCALAR | FOVEA_DISABLED_TARGETS)
 #endif
 
 #endif  // FOVEA_SRC_KERNELS_TARGETS_BF16_H_
