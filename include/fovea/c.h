@@ -273,7 +273,6 @@ FOVEA_EXPORT fovea_status fovea_attention(const fovea_problem* problem, const fo
                                           fovea_error* error) FOVEA_NOEXCEPT;
 
 // The host-driven path: a checked call as phases of independent tasks (fovea::BoundCall).
-
 //
 //   fovea_call* call;
 //   if (fovea_bind(plan, &problem, workspace, bytes, workers, &call, &error) != FOVEA_OK) …
