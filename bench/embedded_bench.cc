@@ -52,8 +52,10 @@ void BenchEmbedded(benchmark::State& state, const Workload& workload, Target tar
   const auto run_embedded = [&](const Problem& problem) {
     return instance.attention(Convert(problem), scratch.data(), scratch.size()) == embedded::Error::kOk;
   };
-  if (!run_library(tensors.At(0)) || !CompareSampledRows(tensors.At(0)).ok()) return state.SkipWithError("the library's result is wrong");
-  if (!run_embedded(tensors.At(0)) || !CompareSampledRows(tensors.At(0)).ok()) return state.SkipWithError("the result is wrong");
+  if (!run_library(tensors.At(0)) || !CompareSampledRows(tensors.At(0), Product::kF32).ok())
+    return state.SkipWithError("the library's result is wrong");
+  if (!run_embedded(tensors.At(0)) || !CompareSampledRows(tensors.At(0), Product::kF32).ok())
+    return state.SkipWithError("the result is wrong");
 
   double library = std::numeric_limits<double>::infinity(), embedded = library;
   int64_t index = 0;
