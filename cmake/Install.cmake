@@ -13,6 +13,13 @@ endfunction()
 
 # .pc files name folders relative to their own, so that an installed tree can be moved.
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+file(RELATIVE_PATH pc_libdir ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
+file(RELATIVE_PATH pc_includedir ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+# A static library leaves it to programs to link a Highway that is not part of it.
+set(pc_requires)
+if(NOT FOVEA_HIGHWAY_FROM_SOURCE AND NOT BUILD_SHARED_LIBS)
+  set(pc_requires libhwy)
+endif()
 # What a C linker lacks of the C++ libraries.
 set(pc_libs_private ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
 list(REMOVE_ITEM pc_libs_private ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
@@ -20,12 +27,13 @@ list(TRANSFORM pc_libs_private PREPEND -l REGEX "^[^-/]")
 list(JOIN pc_libs_private " " pc_libs_private)
 file(GLOB headers ${PROJECT_SOURCE_DIR}/include/fovea/*.h)
 set(tbb_headers ${PROJECT_SOURCE_DIR}/include/fovea/c_tbb.h ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
-list(REMOVE_ITEM headers ${tbb_headers})
+list(REMOVE_ITEM headers ${tbb_headers} ${PROJECT_SOURCE_DIR}/include/fovea/embedded.h)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea)
 fovea_install_library(fovea fovea)
 
 # The header-only edition; its target is made, and xsimd looked for, only where a consumer asks for the component.
 if(FOVEA_EMBEDDED)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/fovea/embedded.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fovea/embedded DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea FILES_MATCHING PATTERN "*.h")
   install(TARGETS fovea_embedded EXPORT fovea-embedded-targets COMPONENT fovea)
   install(EXPORT fovea-embedded-targets NAMESPACE fovea:: DESTINATION ${package_dir} COMPONENT fovea)

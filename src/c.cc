@@ -3,6 +3,7 @@
 #include "fovea/c.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cinttypes>
 #include <cstddef>
 #include <cstring>
@@ -95,6 +96,11 @@ Status Read(const char* name, const Struct* given, Struct* known) {
   return Status();
 }
 
+Status CheckFlag(const char* name, int32_t flag) {
+  if (flag != 0 && flag != 1) return Invalid("%s = %d, expected 0 or 1", name, flag);
+  return Status();
+}
+
 Status CheckReserved(const char* name, int32_t reserved) {
   if (reserved != 0) return Invalid("%s.reserved = %d, expected 0", name, reserved);
   return Status();
@@ -119,6 +125,9 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) {
   fovea_problem p = {};
   FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
   FOVEA_RETURN_IF_ERROR(CheckReserved("problem", p.reserved));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_scale", p.has_scale));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_window", p.has_window));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_query_offset", p.has_query_offset));
   problem->q = Input(p.q);
   problem->k = Input(p.k);
   problem->v = Input(p.v);
@@ -152,6 +161,7 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) {
   if (given == nullptr) return Status();
   fovea_plan_options o = {};
   FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_mask", o.fixed_mask));
   options->target = static_cast<Target>(o.target);
   options->engine = static_cast<Engine>(o.engine);
   options->product = static_cast<Product>(o.product);
@@ -168,7 +178,7 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) {
   return Status();
 }
 
-// The host's loop as an executor; without one, the calling thread.
+// The host's loop as an executor; without one, the calling thread. What the host calls with numbers out of range is not run, and told by ok().
 class HostExecutor final : public Executor {
  public:
   Status Init(const fovea_executor* given) {
@@ -182,11 +192,32 @@ class HostExecutor final : public Executor {
   int Workers() const noexcept override { return host_.for_each == nullptr ? 1 : host_.workers; }
   void ForEach(int64_t tasks, Task task, void* context) noexcept override {
     if (host_.for_each == nullptr) return SerialExecutor().ForEach(tasks, task, context);
-    host_.for_each(host_.context, tasks, task, context);
+    Loop loop = {this, tasks, task, context};
+    host_.for_each(host_.context, tasks, RunChecked, &loop);
+  }
+  Status Result(const Status& status) const {
+    if (!status.ok() || !misled_.load(std::memory_order_relaxed)) return status;
+    return Invalid("executor.for_each called a task or a worker that does not exist: outputs hold anything");
   }
 
  private:
+  struct Loop {
+    HostExecutor* executor;
+    int64_t tasks;
+    Task task;
+    void* context;
+  };
+  static void RunChecked(void* context, int64_t task, int32_t worker) {
+    const Loop& loop = *static_cast<Loop*>(context);
+    if (task < 0 || task >= loop.tasks || worker < 0 || worker >= loop.executor->host_.workers) {
+      loop.executor->misled_.store(true, std::memory_order_relaxed);
+      return;
+    }
+    loop.task(loop.context, task, worker);
+  }
+
   fovea_executor host_ = {};
+  std::atomic<bool> misled_{false};
 };
 
 void Destroy(fovea_plan* plan) {
@@ -230,7 +261,7 @@ Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspa
   FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
   FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Workers()));
-  return Run(plan->plan, problem, {workspace, bytes}, executor);
+  return executor.Result(Run(plan->plan, problem, {workspace, bytes}, executor));
 }
 
 Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_options, const fovea_executor* given_executor) {
@@ -240,7 +271,7 @@ Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_optio
   FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(ReadOptions(given_options, &options));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  return Attention(problem, options, executor);
+  return executor.Result(Attention(problem, options, executor));
 }
 
 Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes, int workers, fovea_call** result) {
@@ -358,7 +389,9 @@ void fovea_plan_destroy(fovea_plan* plan) noexcept {
 
 size_t fovea_plan_workspace_bytes(const fovea_plan* plan, int32_t workers) noexcept {
   if (plan == nullptr || workers < 1) return 0;
-  return plan->plan.WorkspaceBytes(workers) + sizeof(fovea_call) + alignof(fovea_call) - 1;
+  constexpr size_t kCallBytes = sizeof(fovea_call) + alignof(fovea_call) - 1;
+  const size_t bytes = plan->plan.WorkspaceBytes(workers);
+  return bytes > SIZE_MAX - kCallBytes ? SIZE_MAX : bytes + kCallBytes;
 }
 
 fovea_target fovea_plan_target(const fovea_plan* plan) noexcept {

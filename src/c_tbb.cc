@@ -23,8 +23,8 @@ fovea_status Report(fovea_status status, const char* message, fovea_error* error
 extern "C" {
 
 fovea_status fovea_tbb_create(int32_t threads, fovea_executor* executor, fovea_error* error) noexcept {
-  // Shorter ones would lack a field that is written; there are none of that kind.
-  if (executor == nullptr || executor->size < sizeof(fovea_executor)) {
+  // Neither shorter nor longer ones: those of another version of the headers would lack a field that is written, or have one that is not.
+  if (executor == nullptr || executor->size != sizeof(fovea_executor)) {
     return fovea::Report(FOVEA_INVALID_ARGUMENT, "executor = null or of a wrong size, expected one of sizeof(fovea_executor)", error);
   }
   if (threads < 0) return fovea::Report(FOVEA_INVALID_ARGUMENT, "threads < 0, expected 0 (oneTBB's choice) or greater", error);
@@ -38,7 +38,7 @@ fovea_status fovea_tbb_create(int32_t threads, fovea_executor* executor, fovea_e
 }
 
 void fovea_tbb_destroy(fovea_executor* executor) noexcept {
-  if (executor == nullptr) return;
+  if (executor == nullptr || executor->for_each != fovea::ForEach) return;  // another's
   delete static_cast<fovea::Executor*>(executor->context);
   executor->context = nullptr;
   executor->for_each = nullptr;

@@ -60,7 +60,7 @@ bool operator==(const MaskMapLayout& a, const MaskMapLayout& b) {
   return a.batches == b.batches && a.heads == b.heads && a.query_groups == b.query_groups && a.key_groups == b.key_groups;
 }
 
-int64_t MaskMapLayout::groups_per_task() const { return std::max<int64_t>(kTaskBytes / (kMapQueries * kMapKeys * key_groups), 1); }
+int64_t MaskMapLayout::groups_per_task() const { return std::max<int64_t>(kTaskBytes / (kMapQueries * kMapKeys) / key_groups, 1); }
 
 int64_t MaskMapLayout::tasks() const { return entries() == 0 ? 0 : CeilDiv(batches * heads * query_groups, groups_per_task()); }
 

@@ -33,8 +33,18 @@ constexpr int64_t kMostSplits = 32;
 // Of the map of a fixed mask: that of a mask of 256 GiB. More is not worth asking for.
 constexpr int64_t kMostMapEntries = int64_t{1} << 28;
 
-int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-int64_t CeilDiv(int64_t n, int64_t by) { return (n + by - 1) / by; }
+// Sums and products of sizes that are checked one by one stay below this: more than any workspace holds, so that a run of such a plan is refused.
+constexpr int64_t kMostFloats = int64_t{1} << 58;
+
+int64_t Times(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? kMostFloats : std::min(product, kMostFloats);
+}
+int64_t Plus(int64_t a, int64_t b) { return std::min(a, kMostFloats) + std::min(b, kMostFloats); }
+
+int64_t CeilDiv(int64_t n, int64_t by) { return n / by + (n % by != 0 ? 1 : 0); }
+// Down where up would be beyond 2^63.
+int64_t RoundUp(int64_t n, int64_t multiple) { return std::min(CeilDiv(n, multiple), INT64_MAX / multiple) * multiple; }
 
 Engine ChooseEngine(const Plan::State& plan, int64_t rows) {
   if (plan.options.engine != Engine::kAuto) return plan.options.engine;
@@ -138,11 +148,13 @@ Status Lay(Plan::State& plan, const Problem& problem) {
     s.first_matrix = plan.matrix_items;
     s.first_partial = plan.partial_floats;
     if (empty) s.row_blocks = s.matrix_blocks = 0;
-    plan.items += plan.sizes.Hkv * s.items_per_head();
-    plan.merges += plan.sizes.Hkv * s.merges_per_head();
-    if (plan.sizes.Tk > 0) plan.matrix_items += plan.sizes.Hkv * s.matrix_blocks;
+    plan.items = Plus(plan.items, Times(plan.sizes.Hkv, s.items_per_head()));
+    plan.merges = Plus(plan.merges, Times(plan.sizes.Hkv, s.merges_per_head()));
+    if (plan.sizes.Tk > 0) plan.matrix_items = Plus(plan.matrix_items, Times(plan.sizes.Hkv, s.matrix_blocks));
     const int64_t rows = std::min(s.item_rows, plan.lengths[static_cast<size_t>(s.sequence)].queries * s.geometry.group);
-    if (s.merges_per_head() > 0) plan.partial_floats += plan.sizes.Hkv * s.splits * PartialFloats(rows, plan.sizes.dv);
+    if (s.merges_per_head() > 0) {
+      plan.partial_floats = Plus(plan.partial_floats, Times(Times(plan.sizes.Hkv, s.splits), PartialFloats(rows, plan.sizes.dv)));
+    }
     if (s.row_blocks + s.matrix_blocks > 0) plan.worker_bytes = std::max(plan.worker_bytes, s.kernels->scratch_bytes(s.geometry));
   }
   plan.partial_floats = RoundUp(plan.partial_floats, 16);  // worker slices behind them stay aligned to 64 bytes
@@ -361,7 +373,7 @@ int64_t Plan::State::Tasks(Phase p) const noexcept {
 }
 
 size_t Plan::State::map_bytes() const noexcept {
-  return options.fixed_mask ? 0 : static_cast<size_t>(RoundUp(map_layout.entries() * static_cast<int64_t>(sizeof(MaskMapEntry)), 64));
+  return options.fixed_mask ? 0 : static_cast<size_t>(RoundUp(Times(map_layout.entries(), sizeof(MaskMapEntry)), 64));
 }
 
 Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcept {
@@ -478,8 +490,10 @@ Status Plan::Update(const Problem& problem) noexcept {
 size_t Plan::WorkspaceBytes(int workers) const noexcept {
   if (!valid() || workers < 1) return 0;
   constexpr size_t kAlignment = 64;
-  return kAlignment - 1 + state_->map_bytes() + static_cast<size_t>(workers) * state_->worker_bytes +
-         static_cast<size_t>(state_->partial_floats) * sizeof(float);
+  size_t bytes = kAlignment - 1 + state_->map_bytes() + static_cast<size_t>(state_->partial_floats) * sizeof(float), slices;
+  const bool too_many =
+      __builtin_mul_overflow(static_cast<size_t>(workers), state_->worker_bytes, &slices) || __builtin_add_overflow(bytes, slices, &bytes);
+  return too_many ? SIZE_MAX : bytes;
 }
 
 Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }

@@ -276,6 +276,37 @@ TEST_F(CErrorsTest, ExecutorsAndWorkers) {
   EXPECT_EQ(untouched_call, nullptr);
 }
 
+TEST_F(CErrorsTest, FlagsAreZeroOrOne) {
+  for (int32_t flag : {2, -1}) {
+    for (int32_t fovea_problem::* member : {&fovea_problem::has_scale, &fovea_problem::has_window, &fovea_problem::has_query_offset}) {
+      fovea_problem p = problem;
+      p.*member = flag;
+      ExpectProblemError(&p, "problem.has_");
+    }
+    fovea_plan_options o = options;
+    o.fixed_mask = flag;
+    ExpectError("options.fixed_mask", [&](fovea_error* e) { return fovea_plan_create(&problem, &o, &untouched_plan, e); });
+  }
+}
+
+TEST_F(CErrorsTest, AHostThatCallsTasksOrWorkersThatDoNotExist) {
+  struct Numbers {
+    int64_t task;
+    int32_t worker;
+  };
+  for (Numbers wrong : {Numbers{-1, 0}, {int64_t{1} << 40, 0}, {0, -1}, {0, 2}}) {
+    fovea_executor x = executor;
+    x.context = &wrong;
+    x.for_each = [](void* context, int64_t tasks, fovea_task run, void* task_context) {
+      for (int64_t i = 0; i < tasks; ++i) run(task_context, i, 0);
+      run(task_context, static_cast<Numbers*>(context)->task, static_cast<Numbers*>(context)->worker);
+    };
+    ExpectError("executor.for_each", [&](fovea_error* e) { return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e); });
+    ExpectError("executor.for_each", [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
+  }
+  random.ResetOutputs();  // the one error after which they may hold anything
+}
+
 TEST_F(CErrorsTest, Tasks) {
   const int32_t phases = fovea_call_phases(call);
   ASSERT_GT(phases, 0);

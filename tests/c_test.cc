@@ -453,8 +453,16 @@ TEST(CTbbTest, RunsOnOneTbb) {
   fovea_executor_init(&executor);
   EXPECT_EQ(fovea_tbb_create(1, nullptr, nullptr), FOVEA_INVALID_ARGUMENT);
   EXPECT_EQ(fovea_tbb_create(-1, &executor, nullptr), FOVEA_INVALID_ARGUMENT);
-  executor.size = 8;
-  EXPECT_EQ(fovea_tbb_create(1, &executor, nullptr), FOVEA_INVALID_ARGUMENT);
+  for (const size_t size : {size_t{0}, size_t{8}, sizeof(executor) + 8, SIZE_MAX}) {
+    executor.size = size;
+    EXPECT_EQ(fovea_tbb_create(1, &executor, nullptr), FOVEA_INVALID_ARGUMENT);
+  }
+  // Another's executor is left alone.
+  int host = 0;
+  executor.context = &host;
+  executor.for_each = [](void*, int64_t, fovea_task, void*) {};
+  fovea_tbb_destroy(&executor);
+  EXPECT_EQ(executor.context, &host);
 }
 #endif
 

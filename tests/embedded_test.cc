@@ -385,6 +385,43 @@ TEST_F(Embedded, ASequenceHasTheSameBitsInAnyBatch) {
   }
 }
 
+TEST_F(Embedded, QueriesBehindALengthChangeNoBits) {
+  for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1.0}) {
+    for (int64_t length : {1, 3, 20}) {
+      std::vector<double> want;
+      for (int64_t more : {0, 1, 12, 40}) {
+        ProblemSpec spec;
+        spec.Tq = length, spec.Tk = 48, spec.dk = 16, spec.dv = 16;
+        RandomProblem p(spec, BaseSeed());
+        p.v.SetAt({0, 0, 5, 3}, bad);
+        // The same queries, and behind them others that are NaN.
+        OwnedTensor q(DType::kF32, {1, 1, length + more, 16}), out(DType::kF32, {1, 1, length + more, 16});
+        q.Fill([] { return std::numeric_limits<double>::quiet_NaN(); });
+        for (int64_t n = 0; n < length * 16; ++n) q.Set(n, p.q.Get(n));
+        p.problem.q = q.view(), p.problem.out = out.mutable_view(), p.problem.lse = {};
+        auto converted = Convert(p.problem);
+        const int32_t q_length = static_cast<int32_t>(length);
+        converted->problem.q_lengths = &q_length;
+        ASSERT_EQ(Compute(converted->problem), Error::kOk);
+        std::vector<double> got = out.Dense();
+        for (int64_t n = length * 16; n < out.size(); ++n) ASSERT_EQ(got[static_cast<size_t>(n)], 0);
+        got.resize(static_cast<size_t>(length * 16));
+        for (double& x : got) x = std::isnan(x) ? 12345.0 : x;
+        if (more == 0) want = got;
+        EXPECT_TRUE(got == want) << length << " queries and " << more << " behind them, " << bad << " in V";
+      }
+    }
+  }
+}
+
+TEST_F(Embedded, StridesOfAxesOfOneElementAreNotLookedAt) {
+  ProblemSpec spec;
+  spec.Tk = 300;
+  RandomProblem p(spec, BaseSeed());
+  p.problem.k.stride[3] = p.problem.v.stride[3] = int64_t{1} << 62;
+  ExpectMatches(p);
+}
+
 // ---- rings
 
 TEST(EmbeddedRing, PushOverwritesTheOldest) {

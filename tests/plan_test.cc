@@ -57,6 +57,48 @@ TEST(WorkspaceTest, IsAFixedPartForEachWorkerPlusPartials) {
   }
 }
 
+// Sizes that a dense tensor could never have, by strides of 0: a plan is refused or needs more memory than there is, and nothing overflows on the way.
+TEST(WorkspaceTest, OfAbsurdSizesIsMoreThanThereIs) {
+  const float x = 1;
+  const uint8_t allowed = 1;
+  float y[4] = {};
+  const auto broadcast = [](auto view) {
+    for (int64_t& stride : view.stride) stride = 0;
+    return view;
+  };
+  const auto absurd = [&](int64_t H, int64_t Tq, int64_t Tk, int64_t d) {
+    Problem p;
+    p.q = broadcast(View(&x, {1, H, Tq, d}));
+    p.k = p.v = broadcast(View(&x, {1, H, Tk, d}));
+    p.out = broadcast(View(y, {1, H, Tq, d}));
+    return p;
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  Problem long_mask = absurd(1, 1, int64_t{1} << 60, 1);
+  long_mask.score.mask = broadcast(View(&allowed, DType::kBool, {int64_t{1} << 60}));
+  PlanOptions splits;
+  splits.split_keys = splits.block_keys = 1;
+  const struct {
+    Problem problem;
+    PlanOptions options;
+  } cases[] = {{absurd(1, 1, kMost, 1), {}},
+               {absurd(1, 1, kMost - 1, 1), splits},
+               {absurd(int64_t{1} << 61, 1, 2, 1), splits},
+               {absurd(int64_t{1} << 61, 1, 2, 1), {}},
+               {absurd(1, 64, 64, int64_t{1} << 24), {}},
+               {long_mask, {}}};
+  for (const auto& [problem, options] : cases) {
+    Plan plan;
+    if (!Plan::Create(problem, options, &plan).ok()) continue;
+    size_t before = 0;
+    for (int workers = 1; workers > 0 && workers < (1 << 30); workers *= 2) {
+      const size_t bytes = plan.WorkspaceBytes(workers);
+      EXPECT_TRUE(bytes > before || bytes == std::numeric_limits<size_t>::max()) << plan.ToString() << workers;
+      before = bytes;
+    }
+  }
+}
+
 TEST(WorkspaceTest, OfAWorkerIsSmall) {
   struct Limit {
     int64_t dk, dv;

@@ -45,9 +45,9 @@ Error Step(Ring& ring) {
   }
   Problem p;
   p.Hq = kHq, p.Hkv = kHkv, p.Tq = 1, p.Tk = kContext, p.dk = p.dv = kSize;
-  p.q = Rows(static_cast<const float*>(query), 1, kSize);
-  p.k = Rows(static_cast<const uint16_t*>(&keys[0][0][0]), kContext, kSize);
-  p.v = Rows(static_cast<const uint16_t*>(&values[0][0][0]), kContext, kSize);
+  p.q = Rows(query, 1, kSize);
+  p.k = Rows(&keys[0][0][0], kContext, kSize);
+  p.v = Rows(&values[0][0][0], kContext, kSize);
   p.out = Rows(attended, 1, kSize);
   p.rings = &ring;
   return Attention(p, scratch, sizeof(scratch));

@@ -9,7 +9,7 @@
 // Errors. A function that can fail returns a fovea_status and explains it in a fovea_error of the caller's, if one is given: nothing is kept in the library or in
 // the thread, so fibers and loaded plug-ins see their own messages. No C++ exception leaves any function, and none may enter through a callback. Null pointers
 // and values out of range are errors, never undefined; an object that has been destroyed, or an address that is not what its type says, cannot be told apart.
-// On an error no output is touched: neither tensors nor what a pointer was to receive.
+// On an error no output is touched: neither tensors nor what a pointer was to receive. The exception is an executor that calls tasks or workers that do not exist.
 //
 // Threads. Functions may be called by any threads at the same time, but for one that updates or destroys a plan while another uses it.
 #ifndef FOVEA_C_H_

@@ -10,7 +10,7 @@ for header in "${headers[@]}"; do
   flags=()
   if [[ $name == fovea/embedded* ]]; then
     [[ -n ${4:-} ]] || continue
-    flags=(-isystem "$4" -Wno-psabi)  # GCC's note about xsimd's pairs on AArch64
+    flags=(-idirafter "$4" -Wno-psabi)  # it may be /usr/include; GCC's note about xsimd's pairs on AArch64
   fi
   printf '#include "%s"\n#include "%s"\n' "$name" "$name" |
     "$2" -std=c++17 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Werror -I "$1" "${flags[@]}" -x c++ - || { echo "not alone: $name"; failed=1; }

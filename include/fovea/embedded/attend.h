@@ -120,7 +120,6 @@ inline int64_t SaturatingAdd(int64_t a, int64_t b) {
 // The keys that query i may see by position.
 inline KeyRange VisibleKeys(const Head& head, int64_t i) {
   const Problem& p = *head.problem;
-  if (i >= head.sequence.q_length) return {0, 0};
   const int64_t position = i + head.sequence.offset;
   int64_t end = head.sequence.kv_length;
   if (p.causal != Causal::kNone) end = Least(end, position + 1);
@@ -427,6 +426,28 @@ inline Block NextBlock(const Head& head, int64_t first, int64_t end) {
   return block;
 }
 
+// The rows of a block of K or V; none where their elements do not lie side by side.
+inline Ahead::Run RowsAhead(const Head& head, const Tensor& x, const Block& block, int64_t channels) {
+  const int64_t element = x.type == Type::kF16 ? 2 : 4;
+  if (x.stride[3] != element) return {};
+  return {Address(x, head.b, head.kv_head, block.row), block.n, x.stride[2], channels * element};
+}
+
+// The result of query rows behind the length of their sequence.
+FOVEA_EMBEDDED_KERNEL void FinishAbsent(const Head& head) {
+  const Problem& p = *head.problem;
+  const float nothing = -kInfinity;
+  constexpr float kZeros[16] = {};
+  for (int64_t g = 0; g < head.group; ++g) {
+    const int64_t h = head.kv_head * head.group + g;
+    for (int64_t i = head.sequence.q_length; i < p.Tq; ++i) {
+      char* const row = Address(p.out, head.b, h, i);
+      for (int64_t c = 0; c < p.dv; c += 16) StoreRow(p.out.type, kZeros, Least(p.dv - c, 16), row + c * p.out.stride[3], p.out.stride[3]);
+      if (p.lse.data != nullptr) __builtin_memcpy(Address(p.lse, head.b, h, i), &nothing, sizeof(nothing));
+    }
+  }
+}
+
 template <class Lanes>
 void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t rows, const ScratchLayout& layout, char* scratch) {
   const Problem& p = *head.problem;
@@ -467,8 +488,8 @@ void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t
     Ahead ahead;
     if (at < keys.end) {
       const Block next = NextBlock(head, at, keys.end);
-      ahead.run[0] = {Address(p.k, head.b, head.kv_head, next.row), next.n, p.k.stride[2], p.dk * p.k.stride[3]};
-      ahead.run[1] = {Address(p.v, head.b, head.kv_head, next.row), next.n, p.v.stride[2], p.dv * p.v.stride[3]};
+      ahead.run[0] = RowsAhead(head, p.k, next, p.dk);
+      ahead.run[1] = RowsAhead(head, p.v, next, p.dv);
       ahead.rows_per_step = 2 * next.n / (count * lanes.Calls(block.n, p.dv) + 1) + 1;
     }
     int is_finite = -1;  // not known yet
@@ -496,11 +517,11 @@ void AttendItem(const Lanes& lanes, const Head& head, int64_t first_row, int64_t
   for (int t = 0; t < count; ++t) Finish(head, tiles[t], values, stage);
 }
 
-// All query rows of a KV head.
+// All query rows of a KV head. Only those that exist share tiles: what a sequence gives does not depend on how many there might have been.
 template <class Lanes>
 FOVEA_EMBEDDED_KERNEL void AttendHead(const Lanes& lanes, const Head& head, char* scratch, size_t scratch_bytes) {
   const Problem& p = *head.problem;
-  const int64_t rows = p.Tq * head.group;
+  const int64_t rows = head.sequence.q_length * head.group;
   int64_t tiles = TilesOf(lanes, rows);
   while (tiles > 1 && LayOut(lanes, p.dk, p.dv, tiles).bytes > scratch_bytes) --tiles;
   const ScratchLayout layout = LayOut(lanes, p.dk, p.dv, tiles);
@@ -508,6 +529,7 @@ FOVEA_EMBEDDED_KERNEL void AttendHead(const Lanes& lanes, const Head& head, char
   for (int64_t row = 0; row < rows; row += item_rows) {
     AttendItem(lanes, head, row, Least(rows - row, item_rows), layout, scratch);
   }
+  FinishAbsent(head);
 }
 
 // Of a validated problem. Few query rows are computed with lanes along the head dimension; by sequence, so that batches change no bits.

@@ -4,10 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace fovea::embedded {
 
-// What was wrong with a call. Everything is checked before anything is written, and whatever is wrong is named by the first of these that applies.
+// What was wrong with a call. Everything is checked before anything is written; of several faults one is named.
 enum class Error : int {
   kOk = 0,
   kSize = 1,         // a negative size, dk or dv of 0, or queries without heads
@@ -50,6 +51,12 @@ struct BasicTensor {
   Pointer data = nullptr;
   Type type = Type::kF32;
   int64_t stride[4] = {};
+
+  // What may be written may be read.
+  template <class Other, class = std::enable_if_t<std::is_same_v<Pointer, void*> && std::is_same_v<Other, const void*>>>
+  constexpr operator BasicTensor<Other>() const {
+    return {data, type, {stride[0], stride[1], stride[2], stride[3]}};
+  }
 };
 using Tensor = BasicTensor<const void*>;
 using MutableTensor = BasicTensor<void*>;
@@ -70,9 +77,9 @@ constexpr MutableTensor Rows(uint16_t* data, int64_t rows, int64_t channels, int
 
 // Which rows of K and V hold which keys, where the newest key overwrites the oldest: key j, counted from the oldest, is row (head + j) mod capacity.
 struct Ring {
-  int64_t capacity = 0;
-  int64_t head = 0;   // row of the oldest key
-  int64_t count = 0;  // keys present
+  int64_t capacity = 0;  // 1 or greater
+  int64_t head = 0;      // row of the oldest key
+  int64_t count = 0;     // keys present
 
   // Makes room for a key behind the newest; returns the row to write it to.
   constexpr int64_t Push() {
@@ -113,7 +120,7 @@ struct Problem {
   // Query i sees keys i + offset − window_left … i + offset + window_right, both inclusive; −1 leaves that side open.
   int64_t window_left = -1, window_right = -1;
   // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by default keys − queries of the sequence with kBottomRight
-  // or a ring (the last query belongs to the newest key), else 0.
+  // or a ring without causal (the last query belongs to the newest key), else 0.
   int64_t query_offset = kNoOffset;
   const int64_t* query_offsets = nullptr;
 
