@@ -31,6 +31,7 @@ enum class Key {
   kReturnScores,
   kScoreStage,
   kLayout,
+  kOutLayout,
   kThreads,
   kIsa,
   kEngine,
@@ -58,6 +59,7 @@ Keyword kKeywords[] = {
     {"q_lengths", Key::kArray, Array::kQLengths},
     {"layout", Key::kLayout},
     {"threads", Key::kThreads},
+    {"out_layout", Key::kOutLayout},
     {"window", Key::kWindow},
     {"query_offset", Key::kQueryOffset},
     {"return_lse", Key::kReturnLse},
@@ -132,13 +134,13 @@ Window ReadWindow(nb::handle value) {
   return {side(value[0]), side(value[1])};
 }
 
-bool ReadLayout(nb::handle value) {
+bool ReadLayout(nb::handle value, const char* keyword) {
   std::string name;
   if (nb::try_cast(value, name)) {
     if (name == "BHTD") return false;
     if (name == "BTHD") return true;
   }
-  Raise(PyExc_ValueError, "layout = " + nb::cast<std::string>(nb::repr(value)) + ", expected 'BHTD' or 'BTHD'");
+  Raise(PyExc_ValueError, std::string(keyword) + " = " + nb::cast<std::string>(nb::repr(value)) + ", expected 'BHTD' or 'BTHD'");
 }
 
 const char* Name(ScoreStage stage) {
@@ -239,7 +241,11 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         stage = none ? ScoreStage::kMasked : ByName(value, "score_stage", ScoreStage::kScaled, ScoreStage::kWeights);
         break;
       case Key::kLayout:
-        bthd = !none && ReadLayout(value);
+        bthd = !none && ReadLayout(value, "layout");
+        break;
+      case Key::kOutLayout:
+        out_layout = !none;
+        out_bthd = !none && ReadLayout(value, "out_layout");
         break;
       case Key::kThreads:
         threads = none ? 0 : Number<int>(value, "threads", "an integer");
@@ -266,6 +272,7 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         break;
     }
   }
+  if (!out_layout) out_bthd = bthd;
 }
 
 // ---------------------------------------------------------------- a call
@@ -312,14 +319,14 @@ MutableTensorView Promised(DType dtype, int rank, const int64_t* shape) {
 }  // namespace
 
 template <class Pointer>
-BasicView<Pointer> Call::Lift(BasicView<Pointer> view) const {
+BasicView<Pointer> Call::Lift(BasicView<Pointer> view, bool bthd) const {
   if (lifted_ && view.rank == 3) {
     for (int a = 3; a > 0; --a) view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
     view.rank = 4;
     view.shape[0] = 1;
     view.stride[0] = 0;
   }
-  return options_.bthd && view.rank == 4 ? SwapAxes(view, 1, 2) : view;
+  return bthd && view.rank == 4 ? SwapAxes(view, 1, 2) : view;
 }
 
 Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : options_(options), library_(LibraryOf(q)) {
@@ -327,9 +334,9 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
   problem_.k = borrower_.Input(k, "k");
   problem_.v = borrower_.Input(v, "v");
   lifted_ = problem_.q.rank == 3 && problem_.k.rank == 3 && problem_.v.rank == 3;
-  problem_.q = Lift(problem_.q);
-  problem_.k = Lift(problem_.k);
-  problem_.v = Lift(problem_.v);
+  problem_.q = Lift(problem_.q, options.bthd);
+  problem_.k = Lift(problem_.k, options.bthd);
+  problem_.v = Lift(problem_.v, options.bthd);
 
   Score& score = problem_.score;
   score = options.score;
@@ -386,11 +393,11 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
   }
 
   problem_.score_stage = options.stage;
-  const int64_t out_shape[] = {qv.shape[0], options.bthd ? qv.shape[2] : Hq, options.bthd ? Hq : qv.shape[2], dv};
+  const int64_t out_shape[] = {qv.shape[0], options.out_bthd ? qv.shape[2] : Hq, options.out_bthd ? Hq : qv.shape[2], dv};
   const int64_t matrix_shape[] = {B, Hq, Tq, Tk};
   const int drop = lifted_ ? 1 : 0;  // axis B, which the caller's arrays do not have
   const int drop_matrix = lifted_ && !packed_q && !packed_k ? 1 : 0;
-  problem_.out = Lift(Output(Array::kOut, "out", true, qv.dtype, 4 - drop, out_shape + drop));
+  problem_.out = Lift(Output(Array::kOut, "out", true, qv.dtype, 4 - drop, out_shape + drop), options.out_bthd);
   const int64_t lse_shape[] = {qv.shape[0], Hq, qv.shape[2]};
   problem_.lse = Output(Array::kLse, "lse", options.return_lse, DType::kF32, 3 - drop, lse_shape + drop);
   problem_.weights = Output(Array::kWeights, "weights", options.return_weights, DType::kF32, 4 - drop_matrix, matrix_shape + drop_matrix);
@@ -421,22 +428,21 @@ MutableTensorView Call::Output(Array which, const char* name, bool wanted, DType
 }
 
 void Call::Allocate() {
-  const auto allocate = [&](Array which, const char* name, MutableTensorView* view, bool has_batch) {
+  const auto allocate = [&](Array which, MutableTensorView* view, bool has_batch) {
     nb::object& output = outputs_[static_cast<size_t>(which)];
     if (!view->present() || output.is_valid()) return;
     // The view is [B, H, T, d]; the array is as the caller's arrays are.
     int64_t shape[kMaxRank];
     std::copy(view->shape, view->shape + view->rank, shape);
-    if (which == Array::kOut && options_.bthd) std::swap(shape[1], shape[2]);
+    if (which == Array::kOut && options_.out_bthd) std::swap(shape[1], shape[2]);
     const int drop = lifted_ && has_batch ? 1 : 0;
-    output = Empty(library_, view->dtype, view->rank - drop, shape + drop);
-    view->data = borrower_.Output(output, name).data;
+    output = Empty(library_, view->dtype, view->rank - drop, shape + drop, &view->data);
   };
   const bool packed = problem_.cu_seqlens_q.present() || problem_.cu_seqlens_k.present();
-  allocate(Array::kOut, "out", &problem_.out, true);
-  allocate(Array::kLse, "lse", &problem_.lse, true);
-  allocate(Array::kWeights, "weights", &problem_.weights, !packed);
-  allocate(Array::kScores, "scores", &problem_.scores, !packed);
+  allocate(Array::kOut, &problem_.out, true);
+  allocate(Array::kLse, &problem_.lse, true);
+  allocate(Array::kWeights, &problem_.weights, !packed);
+  allocate(Array::kScores, &problem_.scores, !packed);
 }
 
 nb::object Call::Results() const {

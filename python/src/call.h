@@ -39,7 +39,9 @@ struct Options {
   std::array<nb::object, static_cast<size_t>(Array::kCount)> arrays;  // null or what was given
   std::array<int64_t, kMaxRank> mask_shape = {};                      // of mask_bits; rank 0: not given
   int mask_rank = 0;
-  bool bthd = false;
+  bool bthd = false;      // layout of q, k and v
+  bool out_bthd = false;  // and of out: the same unless it is said
+  bool out_layout = false;
   bool return_lse = false, return_weights = false, return_scores = false;
   ScoreStage stage = ScoreStage::kMasked;
   int threads = 0;  // 0: the default
@@ -66,7 +68,7 @@ class Call {
 
  private:
   template <class Pointer>
-  BasicView<Pointer> Lift(BasicView<Pointer> view) const;  // the caller's axes to B, H, T, d
+  BasicView<Pointer> Lift(BasicView<Pointer> view, bool bthd) const;  // the caller's axes to B, H, T, d
   MutableTensorView Output(Array which, const char* name, bool wanted, DType dtype, int rank, const int64_t* shape);
 
   const Options& options_;

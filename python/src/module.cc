@@ -48,6 +48,7 @@ Keywords, each None or left out when not wanted:
   return_scores   also return scores, as weights, at score_stage: 'scaled', 'softcapped', 'masked' (default) or 'weights'
   lse, weights, scores   arrays to write instead of new ones; returned too
   layout          'BHTD' (default), or 'BTHD' for q, k, v and out [B, T, H, d]
+  out_layout      the layout of out where it differs
   threads         at most so many, the calling one included; default get_threads(). Small problems use one. Results do not depend on it, bit for bit
   isa             'avx2', 'avx512', …: one of targets(); the best by default
   engine          'auto', 'tile' (prefill) or 'row' (decode)
@@ -214,7 +215,8 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
     } else {
       int64_t shape[kMaxRank] = {};
       for (int a = 0; like != nullptr && a < rank; ++a) shape[a] = like->shape[a];
-      *object = Empty(library, DType::kF32, rank - drop, shape + drop);
+      void* data;
+      *object = Empty(library, DType::kF32, rank - drop, shape + drop, &data);
     }
     return lift(borrower.Output(*object, name), rank);
   };
@@ -235,9 +237,9 @@ nb::object Slopes(int64_t heads, float max_bias) {
     PyErr_SetString(PyExc_ValueError, ("heads = " + std::to_string(heads) + ", expected 0 or more").c_str());
     throw nb::python_error();
   }
-  nb::object slopes = Empty(Library::kNumpy, DType::kF32, 1, &heads);
-  Borrower borrower;
-  AlibiSlopes(heads, static_cast<float*>(borrower.Output(slopes, "slopes").data), max_bias);
+  void* data;
+  nb::object slopes = Empty(Library::kNumpy, DType::kF32, 1, &heads, &data);
+  AlibiSlopes(heads, static_cast<float*>(data), max_bias);
   return slopes;
 }
 

@@ -55,6 +55,10 @@ class Borrower {
   MutableTensorView FromBuffer(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits);
   MutableTensorView FromDLPack(nb::handle array, const char* name, bool writable, bool bits);
 
+  void CheckTorch(nb::handle tensor, const char* name);
+
+  enum class GradMode { kUnknown, kOff, kOn };  // PyTorch's, asked for once per call
+  GradMode grad_mode_ = GradMode::kUnknown;
   static constexpr int kFewBuffers = 6;
   Py_buffer few_[kFewBuffers];  // most calls have no more
   int n_few_ = 0;
@@ -66,8 +70,8 @@ class Borrower {
 
 Library LibraryOf(nb::handle array);
 
-// A new array of `library`, dense in C order, not initialised.
-nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape);
+// A new array of floats of `library`, dense in C order, not initialised; *data is where its elements are.
+nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, void** data);
 
 }  // namespace fovea::python
 

@@ -33,6 +33,8 @@ def test_types_and_layouts(dtype, layout):
         expected = expected.transpose(0, 2, 1, 3)
     out, got_lse, got_weights = fovea.attention(q, k, v, causal="bottom-right", layout=layout, return_lse=True, return_weights=True)
     assert out.dtype == dtype and out.flags.c_contiguous
+    other = fovea.attention(q, k, v, causal="bottom-right", layout=layout, out_layout="BTHD" if layout == "BHTD" else "BHTD")
+    assert other.flags.c_contiguous and np.array_equal(other.transpose(0, 2, 1, 3), out)
     close(out, expected, textbook.tolerance(dtype, v))
     close(got_lse, lse, 1e-4)
     close(got_weights, weights, 1e-5)
