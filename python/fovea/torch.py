@@ -71,7 +71,7 @@ def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False) -
     return None
 
 
-def _attention(query, key, value, attn_mask, is_causal, scale):
+def _attention(query, key, value, attn_mask, is_causal, scale, softcap=0.0, sinks=None):
     """Any number of leading axes, which broadcast; GQA where key and value have fewer heads. The caller has asked why_not."""
     leading = query.dim() - 2
     if leading > 2 or attn_mask is not None and attn_mask.dim() > 4:
@@ -97,18 +97,29 @@ def _attention(query, key, value, attn_mask, is_causal, scale):
         keywords["causal"] = "top-left"
     if scale is not None:
         keywords["scale"] = scale
+    if softcap:
+        keywords["softcap"] = softcap
+    if sinks is not None:
+        keywords["sinks"] = sinks
     return _core.attention(query, key, value, threads=threads(), **keywords)
 
 
 @torch.library.custom_op("fovea::scaled_dot_product_attention", mutates_args=(), device_types="cpu")
 def _op(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, is_causal: bool, scale: float | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    return _attention(query, key, value, attn_mask, is_causal, scale)
+    return _attention(query, key, value, attn_mask, is_causal, scale, softcap, sinks)
 
 
 @_op.register_fake
-def _(query, key, value, attn_mask, is_causal, scale):
+def _(query, key, value, attn_mask, is_causal, scale, softcap=0.0, sinks=None):
     leading = query.shape[:-2]
     if query.shape[:-3] != key.shape[:-3]:
         leading = (*torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3]), query.shape[-3])
