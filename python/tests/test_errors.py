@@ -1,6 +1,9 @@
 """What does not fit is a Python exception: never a crash, a copy or a cast. Outputs stay as they were."""
 
 import array
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -121,3 +124,9 @@ def test_numbers_out_of_range():
         fovea.attention(Q, K, V, query_offset=2**63 - 1)
     with pytest.raises((TypeError, OverflowError, ValueError)):
         fovea.attention(Q, K, V, kv_lengths=[2**70, 1])
+
+
+def test_a_bad_fovea_target_of_the_environment():
+    program = "import fovea, numpy as np; x = np.zeros((1, 1, 1, 1), np.float32); fovea.attention(x, x, x)"
+    run = subprocess.run([sys.executable, "-c", program], env={**os.environ, "FOVEA_TARGET": "mmx"}, capture_output=True, text=True)
+    assert run.returncode == 1 and "ValueError" in run.stderr and "mmx" in run.stderr
