@@ -104,7 +104,7 @@ const Keyword* Find(PyObject* name) {
 
 template <class T>
 T Number(nb::handle value, const char* name, const char* expected) {
-  T number;
+  T number{};
   if (!nb::try_cast(value, number)) {
     Raise(PyExc_TypeError, std::string(name) + " = " + nb::cast<std::string>(nb::repr(value)) + ", expected " + expected);
   }

@@ -232,7 +232,7 @@ std::vector<T> Numbers(nb::handle sequence, const char* name) {
   std::vector<T> numbers;
   numbers.reserve(nb::len(sequence));
   for (nb::handle item : sequence) {
-    T number;
+    T number{};
     if (!nb::try_cast(item, number)) {
       Raise(PyExc_TypeError,
             std::string(name) + " holds a " + TypeName(item) + ", expected " + (std::is_integral_v<T> ? "integers" : "numbers"));
