@@ -49,7 +49,7 @@ def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False) -
     if dropout_p > 0.0:
         return "dropout is not supported"
     for x in (query, key, value):
-        if x.device.type != "cpu":
+        if not x.is_cpu:
             return f"tensors are on {x.device.type}, not on the CPU"
         if x.dtype not in _types:
             return f"elements are {x.dtype}, not float32, float16 or bfloat16"
@@ -73,22 +73,21 @@ def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False) -
 
 def _attention(query, key, value, attn_mask, is_causal, scale, softcap=0.0, sinks=None):
     """Any number of leading axes, which broadcast; GQA where key and value have fewer heads. The caller has asked why_not."""
-    leading = query.dim() - 2
-    if leading > 2 or attn_mask is not None and attn_mask.dim() > 4:
-        # [a, …, z, T, d]: all leading axes together are the heads. reshape copies only where no view has these strides, as PyTorch's own kernels do too.
-        axes = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-        flat = [x.expand(*axes, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (query, key, value)]
-        if attn_mask is not None:
-            shape = (*axes, query.shape[-2], key.shape[-2])
-            attn_mask = attn_mask.expand(shape).reshape(-1, *shape[-2:]) if attn_mask.dim() > 2 else attn_mask
-        return _attention(*flat, attn_mask, is_causal, scale).reshape(*axes, query.shape[-2], value.shape[-1])
-    if leading < 1 or query.shape[0] != key.shape[0] or key.shape[:-2] != value.shape[:-2]:
-        if leading < 1:
-            return _attention(query[None], key[None], value[None], attn_mask, is_causal, scale)[0]
+    q, k, v = query.shape, key.shape, value.shape
+    if len(q) > 4:
+        # [a, …, z, H, T, d]: all axes before the heads together are the batch. reshape copies only where no view has these strides, as PyTorch does too.
+        batch = torch.broadcast_shapes(q[:-3], k[:-3], v[:-3])
+        flat = [x.expand(*batch, *x.shape[-3:]).reshape(-1, *x.shape[-3:]) for x in (query, key, value)]
+        if attn_mask is not None and attn_mask.dim() > 3:
+            attn_mask = attn_mask.expand(*batch, *attn_mask.shape[-3:]).reshape(-1, *attn_mask.shape[-3:])
+        return _attention(*flat, attn_mask, is_causal, scale, softcap, sinks).reshape(*batch, *q[-3:-1], v[-1])
+    if len(q) < 3:
+        return _attention(query[None], key[None], value[None], attn_mask, is_causal, scale, softcap, sinks)[0]
+    if k[-3] != v[-3] or len(q) == 4 and not q[0] == k[0] == v[0]:
         # Batches broadcast, and key and value get as many heads as the larger of them: views with stride 0.
-        batch = torch.broadcast_shapes(*(x.shape[:-3] for x in (query, key, value)))
-        heads = max(key.shape[-3], value.shape[-3])
-        query = query.expand(*batch, *query.shape[-3:])
+        batch = torch.broadcast_shapes(q[:-3], k[:-3], v[:-3])
+        heads = max(k[-3], v[-3])
+        query = query.expand(*batch, *q[-3:])
         key, value = (x.expand(*batch, heads, *x.shape[-2:]) for x in (key, value))
     keywords = {}
     if attn_mask is not None:
@@ -128,27 +127,29 @@ def _(query, key, value, attn_mask, is_causal, scale, softcap=0.0, sinks=None):
 
 def _heads_fit(query, key, value, enable_gqa) -> bool:
     """Whether the sizes are those that PyTorch accepts; it says itself what is wrong where they are not. (A value shorter than key it lets pass: Fovea refuses it.)"""
-    if not query.dim() == key.dim() == value.dim() >= 2 or query.shape[-1] != key.shape[-1]:
+    q, k, v = query.shape, key.shape, value.shape
+    if not len(q) == len(k) == len(v) >= 2 or q[-1] != k[-1]:
         return False
-    if query.dim() == 2:
+    if len(q) == 2:
         return True
-    Hq, Hk, Hv = query.shape[-3], key.shape[-3], value.shape[-3]
+    Hq, Hk, Hv = q[-3], k[-3], v[-3]
     if enable_gqa:
-        return query.dim() >= 4 and Hk == Hv > 0 and Hq % Hk == 0
-    return Hk in (1, Hq) and Hv in (1, Hq)
+        return len(q) >= 4 and Hk == Hv > 0 and Hq % Hk == 0
+    return (Hk == Hq or Hk == 1) and (Hv == Hq or Hv == 1)
 
 
 def _route(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    compiling = torch.compiler.is_compiling()
     reason = why_not(query, key, value, attn_mask, dropout_p, is_causal)
-    if reason is not None:
-        if not torch.compiler.is_compiling():  # a graph cannot warn
-            warn_once(reason)
-    elif _heads_fit(query, key, value, enable_gqa):
+    if reason is None and _heads_fit(query, key, value, enable_gqa):
         # Only the compiler needs an operator with a name; through it a call takes many times as long.
-        if torch.compiler.is_compiling():
+        if compiling:
             return _op(query, key, value, attn_mask, is_causal, scale)
         return _attention(query, key, value, attn_mask, is_causal, scale)
-    return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+    out = _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+    if not compiling:  # a graph cannot warn
+        warn_once(reason or "the heads of query broadcast")
+    return out
 
 
 def scaled_dot_product_attention(

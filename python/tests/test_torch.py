@@ -93,6 +93,8 @@ def test_refused_tensors():
         (((3, 9, 16), (3, 12, 16), (3, 12, 8)), {"is_causal": True}),
         (((9, 16), (12, 16), (12, 8)), {}),
         (((2, 3, 4, 9, 16), (2, 3, 4, 12, 16), (2, 3, 4, 12, 8)), {}),
+        (((2, 3, 6, 9, 16), (2, 3, 2, 12, 16), (2, 3, 2, 12, 8)), {"enable_gqa": True, "is_causal": True}),
+        (((3, 1, 4, 9, 16), (1, 2, 4, 12, 16), (3, 2, 4, 12, 8)), {}),
         (((2, 4, 9, 16), (1, 4, 12, 16), (1, 4, 12, 8)), {}),
         (((1, 4, 9, 16), (2, 4, 12, 16), (2, 4, 12, 8)), {}),
         (((2, 4, 9, 16), (2, 1, 12, 16), (2, 1, 12, 8)), {}),
@@ -105,7 +107,7 @@ def test_drop_in(dtype, shapes, keywords):
         close(fovea.torch.scaled_dot_product_attention(q, k, v, **keywords), q, k, v, **keywords)
 
 
-@pytest.mark.parametrize("shape", [(9, 12), (1, 12), (9, 1), (1, 1, 9, 12), (2, 1, 1, 12), (2, 4, 9, 12), (4, 9, 12)])
+@pytest.mark.parametrize("shape", [(9, 12), (1, 12), (9, 1), (1, 1, 9, 12), (2, 1, 1, 12), (1, 4, 1, 12), (2, 4, 9, 12), (4, 9, 12)])
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
 def test_masks(shape, kind):
     q, k, v = randn(2, 4, 9, 16), randn(2, 4, 12, 16), randn(2, 4, 12, 8)
@@ -114,6 +116,13 @@ def test_masks(shape, kind):
         mask = mask > -0.3
         mask[..., 0] = True
     close(fovea.torch.scaled_dot_product_attention(q, k, v, mask), q, k, v, attn_mask=mask)
+
+
+def test_masks_of_five_axes():
+    q, k, v = randn(2, 3, 4, 9, 16), randn(2, 3, 4, 12, 16), randn(2, 3, 4, 12, 8)
+    for shape in ((2, 1, 4, 9, 12), (1, 3, 1, 1, 12), (9, 12)):
+        mask = randn(*shape)
+        close(fovea.torch.scaled_dot_product_attention(q, k, v, mask), q, k, v, attn_mask=mask)
 
 
 def test_rows_without_a_key_are_zero():
@@ -160,6 +169,8 @@ def test_fallbacks_warn_once_for_each_reason():
             leaf = q.clone().requires_grad_()
             F.scaled_dot_product_attention(leaf, q, q).sum().backward()
             assert leaf.grad is not None
+        with pytest.warns(fovea.torch.FallbackWarning, match="heads of query"):
+            F.scaled_dot_product_attention(q[:, :1], q, q)
         with pytest.warns(fovea.torch.FallbackWarning, match="meta"):
             F.scaled_dot_product_attention(*(q.to("meta"),) * 3)
         with pytest.warns(fovea.torch.FallbackWarning, match="autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
