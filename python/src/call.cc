@@ -503,7 +503,8 @@ int ThreadsFor(const Cost& cost, int asked) {
   return static_cast<int>(std::clamp<int64_t>(cost.tasks, 1, threads));
 }
 
-Status RunHere(const Plan& plan, const Problem& problem, int threads) noexcept {
+Status RunHere(const Plan& plan, const Call& call, int threads) noexcept {
+  const Problem& problem = call.problem();
   const size_t bytes = plan.WorkspaceBytes(threads);
   if (bytes > memory.bytes) {
     memory.Release();
@@ -514,6 +515,9 @@ Status RunHere(const Plan& plan, const Problem& problem, int threads) noexcept {
   Status status;
   if (threads == 1) {
     status = Run(plan, problem, {memory.data, memory.bytes});
+  } else if (call.library() == Library::kTorch && OpenMPExecutor::Available()) {
+    OpenMPExecutor executor(threads);
+    status = Run(plan, problem, {memory.data, memory.bytes}, executor);
   } else {
     PoolExecutor executor(threads);
     status = Run(plan, problem, {memory.data, memory.bytes}, executor);

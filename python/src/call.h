@@ -61,6 +61,7 @@ class Call {
   Call(nb::handle q, nb::handle k, nb::handle v, const Options& options);
 
   const Problem& problem() const { return problem_; }
+  Library library() const { return library_; }
   // Makes the arrays that are not the caller's.
   void Allocate();
   // out, or a tuple of out and what else was asked for: lse, weights, scores.
@@ -86,8 +87,8 @@ void SetUnsupportedError(nb::handle type);
 // Threads for `plan`: 1 where handing out its tasks would cost as much as doing them.
 int ThreadsFor(const Cost& cost, int asked);
 
-// Runs on a workspace that belongs to the calling thread. Without the GIL.
-Status RunHere(const Plan& plan, const Problem& problem, int threads) noexcept;
+// Runs `call` on a workspace that belongs to the calling thread, and on the threads that go with the library of its arrays. Without the GIL.
+Status RunHere(const Plan& plan, const Call& call, int threads) noexcept;
 
 }  // namespace fovea::python
 

@@ -85,7 +85,7 @@ nb::object Attention(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs&
   call.Allocate();
   {
     nb::gil_scoped_release release;
-    status = RunHere(plan, call.problem(), ThreadsFor(plan.cost(), options.threads));
+    status = RunHere(plan, call, ThreadsFor(plan.cost(), options.threads));
   }
   Check(status);
   return call.Results();
@@ -150,7 +150,7 @@ class PlanObject {
     {
       nb::gil_scoped_release release;
       std::shared_lock<std::shared_mutex> lock(mutex_);
-      status = RunHere(plan_, call.problem(), ThreadsFor(cost_, options.threads));
+      status = RunHere(plan_, call, ThreadsFor(cost_, options.threads));
     }
     Check(status);
     return call.Results();
@@ -160,7 +160,7 @@ class PlanObject {
   double TimeRun(nb::handle q, nb::handle k, nb::handle v, int repeats) {
     Call call(q, k, v, options_);
     call.Allocate();
-    return Least(repeats, [&] { return RunHere(plan_, call.problem(), ThreadsFor(cost_, options_.threads)); });
+    return Least(repeats, [&] { return RunHere(plan_, call, ThreadsFor(cost_, options_.threads)); });
   }
 
   std::string ToString() const { return plan_.ToString(); }

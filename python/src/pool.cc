@@ -1,8 +1,10 @@
 #include "pool.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -141,7 +143,38 @@ Pool* ThePool() noexcept {
   return pool;
 }
 
+// What a compiler calls for `#pragma omp parallel`, found in the process rather than linked: the threads must be those of PyTorch's copy.
+struct OpenMP {
+  void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
+  int (*thread_num)() = nullptr;
+  pid_t process = 0;
+
+  static const OpenMP& Get() {
+    static const OpenMP openmp = [] {
+      OpenMP o;
+      o.parallel = reinterpret_cast<decltype(o.parallel)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+      o.thread_num = reinterpret_cast<decltype(o.thread_num)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
+      o.process = getpid();
+      return o;
+    }();
+    return openmp;
+  }
+};
+
 }  // namespace
+
+bool OpenMPExecutor::Available() noexcept {
+  const OpenMP& openmp = OpenMP::Get();
+  return openmp.parallel != nullptr && openmp.thread_num != nullptr && openmp.process == getpid();
+}
+
+void OpenMPExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
+  Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks))};
+  if (job.workers < 2) return job.Drain(0);
+  // The team may be smaller than asked for, inside another parallel region for one: whoever is there draws until nothing is left.
+  OpenMP::Get().parallel([](void* data) { static_cast<Job*>(data)->Drain(OpenMP::Get().thread_num()); }, &job,
+                         static_cast<unsigned>(job.workers), 0);
+}
 
 int UsableCpus() noexcept {
 #if defined(__linux__)

@@ -1,5 +1,7 @@
 """PyTorch: tensors without copies, and its own attention function as the reference of the drop-in."""
 
+import os
+import threading
 import warnings
 
 import numpy as np
@@ -203,6 +205,28 @@ def test_threads_are_no_more_than_pytorchs():
         assert fovea.torch.threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forks with threads are the point
+def test_pytorchs_threads_and_forks():
+    """Calls run on the threads of PyTorch's operations; a child, where those do not work, has others. Same bits everywhere."""
+    q = randn(2, 4, 512, 64)
+    expected = fovea.attention(q, q, q, threads=1)
+    for threads in (2, 3, 5):
+        assert torch.equal(fovea.attention(q, q, q, threads=threads), expected)
+    wrong = []
+    callers = [threading.Thread(target=lambda: [wrong.append(1) for _ in range(10) if not torch.equal(fovea.attention(q, q, q, threads=3), expected)]) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+    out = torch.empty_like(q)
+    child = os.fork()
+    if child == 0:
+        fovea.attention(q, q, q, threads=2, out=out)
+        os._exit(0 if bytes(out.numpy()) == bytes(expected.numpy()) else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_operator_checks():
