@@ -1,0 +1,67 @@
+"""What a call from Python costs over the same call in C++: python python/bench/overhead.py
+
+The problem is 1,1,1×64,64, so small that the way to the library is what is measured. Least of many rounds that alternate between the ways of calling, in microseconds.
+"""
+
+import platform
+import time
+
+import numpy as np
+
+import fovea
+from fovea import _core
+
+LOOPS, ROUNDS = 2000, 30
+
+
+def cpu():
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def main():
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((1, 1, 1, 64), dtype=np.float32)
+    k, v = (rng.standard_normal((1, 1, 64, 64), dtype=np.float32) for _ in range(2))
+    out = np.empty_like(q)
+    plan = fovea.Plan(q, k, v)
+    ways = {
+        "plan, NumPy, out given": ("run", lambda: plan.run(q, k, v, out=out)),
+        "plan, NumPy": ("run", lambda: plan.run(q, k, v)),
+        "one-shot, NumPy": ("call", lambda: fovea.attention(q, k, v)),
+    }
+    try:
+        import torch
+
+        torch.set_grad_enabled(False)
+        tq, tk, tv = (torch.from_numpy(x) for x in (q, k, v))
+        ways["plan, PyTorch"] = ("run", lambda: plan.run(tq, tk, tv))
+        ways["one-shot, PyTorch"] = ("call", lambda: fovea.attention(tq, tk, tv))
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        ways["PyTorch's own"] = (None, lambda: sdpa(tq, tk, tv))
+    except ImportError:
+        pass
+
+    base = {"run": 1e9, "call": 1e9, None: 0.0}
+    least = dict.fromkeys(ways, 1e9)
+    for _ in range(ROUNDS):
+        base["run"] = min(base["run"], plan._time_run(q, k, v, LOOPS) * 1e6)
+        base["call"] = min(base["call"], _core._time_attention(q, k, v, LOOPS) * 1e6)
+        for name, (_, call) in ways.items():
+            start = time.perf_counter()
+            for _ in range(LOOPS):
+                call()
+            least[name] = min(least[name], (time.perf_counter() - start) / LOOPS * 1e6)
+
+    print(f"{cpu()}, {plan.isa}, Python {platform.python_version()}, NumPy {np.__version__}")
+    print(f"{'':26}{'µs':>8}{'over C++':>12}")
+    print(f"{'C++, a plan run':26}{base['run']:8.2f}\n{'C++, one-shot':26}{base['call']:8.2f}")
+    for name, (kind, _) in ways.items():
+        print(f"{name:26}{least[name]:8.2f}" + (f"{least[name] - base[kind]:12.2f}" if kind else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Fovea: scaled dot-product attention for CPUs, on NumPy arrays and PyTorch tensors without copying them.
+
+    import numpy as np, fovea
+    q = k = v = np.random.default_rng(0).standard_normal((1, 8, 1024, 64), dtype=np.float32)
+    out = fovea.attention(q, k, v, causal="top-left")
+
+fovea.torch, fovea.transformers and fovea.onnx put it where models are; they are imported by their own names.
+"""
+
+from ._core import (
+    Plan,
+    UnsupportedError,
+    __version__,
+    active_target,
+    alibi_slopes,
+    attention,
+    compiled_targets,
+    get_threads,
+    merge,
+    set_threads,
+    targets,
+)
+
+__all__ = [
+    "Plan",
+    "UnsupportedError",
+    "active_target",
+    "alibi_slopes",
+    "attention",
+    "compiled_targets",
+    "get_threads",
+    "merge",
+    "set_threads",
+    "targets",
+]

@@ -1,0 +1,323 @@
+// The Python module fovea._core: attention, plans, merging, threads and instruction sets. What is exported here is documented in fovea/_core.pyi too.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "call.h"
+#include "fovea/merge.h"
+#include "fovea/version.h"
+#include "pool.h"
+#include "tensor.h"
+
+namespace fovea::python {
+namespace {
+
+const char* const kAttentionDoc = R"(Scaled dot-product attention, softmax(scale·q·kᵀ + …)·v, without a score matrix in memory.
+
+Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk and dv sizes. Query head h reads KV head h // (Hq // Hkv).
+
+q [B, Hq, Tq, dk], k [B, Hkv, Tk, dk], v [B, Hkv, Tk, dv], or all three without B. Arrays are NumPy arrays (ml_dtypes.bfloat16 included), PyTorch tensors on the
+CPU, or anything with DLPack or the buffer protocol: float32, float16 or bfloat16, each with its own type and any strides (transposed, negative, zero). Nothing is
+copied or cast; what does not fit raises.
+
+Keywords, each None or left out when not wanted:
+  out             array to write instead of a new one: [B, Hq, Tq, dv] in `layout`; must not overlap inputs
+  scale           multiplies q·k; 1/√dk by default
+  causal          'top-left' (query i sees keys j ≤ i), 'bottom-right' (the last query sees every key; what True means)
+  window          (left, right): query i sees keys i + offset − left … i + offset + right; None or −1 leaves a side open
+  query_offset    position of query 0 among the keys: an integer, or one per sequence (array or list of B)
+  q_lengths, kv_lengths   array or list of B integers; rows behind q_lengths give out 0 and lse −inf, keys behind kv_lengths are never read
+  cu_seqlens_q, cu_seqlens_k   packed batches, array or list of B + 1 integers: then q and out (k and v) are [1, H, rows, d] or [H, rows, d]
+  bias            added to scores, float32, float16 or bfloat16; broadcast to [B, Hq, Tq, Tk]; −inf removes a pair
+  mask            bool, True = attend; broadcast as bias
+  mask_bits       the same as uint8, eight keys in a byte, the first in bit 0 (numpy.packbits(…, axis=-1, bitorder='little'))
+  mask_shape      shape of mask_bits in booleans, where its last axis is not Tk
+  block_map       (visible, queries, keys): a bool array over blocks of queries × keys; False removes all pairs of a block
+  parents         int32 or int64 [B, Tq]: a tree of queries (speculative decoding), −1 for roots
+  alibi_slopes    float32 [Hq], or a list: score −= slope·|i + offset − j|
+  softcap         c: score = c·tanh(score / c)
+  sinks           float32 [Hq], or a list: one logit per head that only adds to the softmax denominator
+  return_lse      also return the natural logarithm of the softmax denominator, float32 [B, Hq, Tq]
+  return_weights  also return the softmax weights, float32 [B, Hq, Tq, Tk] (packed: Tq and Tk of the longest sequence)
+  return_scores   also return scores, as weights, at score_stage: 'scaled', 'softcapped', 'masked' (default) or 'weights'
+  lse, weights, scores   arrays to write instead of new ones; returned too
+  layout          'BHTD' (default), or 'BTHD' for q, k, v and out [B, T, H, d]
+  out_layout      the layout of out where it differs
+  threads         at most so many, the calling one included; default get_threads(). Small problems use one. Results do not depend on it, bit for bit
+  isa             'avx2', 'avx512', …: one of targets(); the best by default
+  engine          'auto', 'tile' (prefill) or 'row' (decode)
+  product         'auto', 'f32' or 'bf16': what multiplies
+
+Returns out, or a tuple of out and those of lse, weights, scores that were asked for, in this order: arrays of PyTorch where q is one of PyTorch, else of NumPy.
+
+Raises TypeError for arguments of the wrong kind and element types that Fovea has none of; ValueError for sizes that do not match, other devices, read-only outputs and
+tensors that require gradients; UnsupportedError (a ValueError) for legal problems that this build cannot compute. On an error nothing was written.
+
+Thread safety: may be called from any threads at the same time; the GIL is released while it computes. Arrays must not be written meanwhile.)";
+
+const char* const kPlanDoc =
+    R"(How a problem will be computed, kept for many runs: Plan(q, k, v, **keywords) with the keywords of attention().
+
+A plan binds shapes, types, lengths, offsets, causal and window, and which arrays are present; run() refuses what differs. Data, strides, scale and softcap may
+change. It keeps references to the arrays among the keywords (masks, lengths, …) and none to q, k, v. Further keywords:
+  max_queries, max_keys   the largest Tq and Tk that update() will be asked for
+  fixed_mask              the mask's contents do not change until the next update(): where it removes what is noted once
+
+Thread safety: run() may be called from several threads at the same time; update() waits until no run is under way.)";
+
+nb::object Attention(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
+  Options options;
+  options.Read(keywords, Options::Kind::kAttention);
+  Call call(q, k, v, options);
+  Plan plan;
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = Plan::Create(call.problem(), options.plan, &plan);
+  }
+  Check(status);
+  call.Allocate();
+  {
+    nb::gil_scoped_release release;
+    status = RunHere(plan, call, ThreadsFor(plan.cost(), options.threads));
+  }
+  Check(status);
+  return call.Results();
+}
+
+template <class Function>
+double Least(int repeats, Function function) {
+  double least = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < repeats; ++i) Check(function());
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
+  }
+  return least;
+}
+
+// Seconds of one call in C++, plan and workspace included.
+double TimeAttention(nb::handle q, nb::handle k, nb::handle v, int repeats) {
+  const Options options;
+  Call call(q, k, v, options);
+  call.Allocate();
+  return Least(repeats, [&] { return fovea::Attention(call.problem()); });
+}
+
+class PlanObject {
+ public:
+  PlanObject(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
+    options_.Read(keywords, Options::Kind::kPlan);
+    const Call call(q, k, v, options_);
+    Status status;
+    {
+      nb::gil_scoped_release release;
+      status = Plan::Create(call.problem(), options_.plan, &plan_);
+      if (status.ok()) cost_ = plan_.cost();
+    }
+    Check(status);
+  }
+
+  void Update(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
+    Options options = options_;
+    options.Read(keywords, Options::Kind::kRun);
+    const Call call(q, k, v, options);
+    Status status;
+    {
+      // The lock is taken without the GIL, which those who hold the lock need to let go of it.
+      nb::gil_scoped_release release;
+      std::unique_lock<std::shared_mutex> lock(mutex_);
+      status = plan_.Update(call.problem());
+      if (status.ok()) cost_ = plan_.cost();
+    }
+    Check(status);
+    options_ = std::move(options);
+  }
+
+  nb::object Run(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
+    // A copy, whose references outlive the run: update() may replace options_ while the GIL is released.
+    Options options = options_;
+    options.Read(keywords, Options::Kind::kRun);
+    Call call(q, k, v, options);
+    call.Allocate();
+    Status status;
+    {
+      nb::gil_scoped_release release;
+      std::shared_lock<std::shared_mutex> lock(mutex_);
+      status = RunHere(plan_, call, ThreadsFor(cost_, options.threads));
+    }
+    Check(status);
+    return call.Results();
+  }
+
+  // Seconds of one run in C++, without Python: the least of five rounds.
+  double TimeRun(nb::handle q, nb::handle k, nb::handle v, int repeats) {
+    Call call(q, k, v, options_);
+    call.Allocate();
+    return Least(repeats, [&] { return RunHere(plan_, call, ThreadsFor(cost_, options_.threads)); });
+  }
+
+  std::string ToString() const { return plan_.ToString(); }
+  const char* target() const { return Name(plan_.target()); }
+  const char* engine() const { return Name(plan_.engine()); }
+  const char* product() const { return Name(plan_.product()); }
+  double flops() const { return cost_.flops; }
+  double kv_bytes() const { return cost_.kv_bytes; }
+  double pairs() const { return cost_.pairs; }
+  int64_t tasks() const { return cost_.tasks; }
+  size_t WorkspaceBytes(int threads) const { return plan_.WorkspaceBytes(threads); }
+
+ private:
+  Options options_;
+  Plan plan_;
+  Cost cost_;
+  std::shared_mutex mutex_;
+};
+
+// (out, lse) of the union of disjoint key sets.
+nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
+  Borrower borrower;
+  std::vector<PartialState> states;
+  Library library = Library::kNumpy;
+  int drop = 0;
+  for (nb::handle part : parts) {
+    if ((!PyTuple_Check(part.ptr()) && !PyList_Check(part.ptr())) || nb::len(part) != 2) {
+      PyErr_SetString(PyExc_TypeError, "parts: expected pairs (out, lse)");
+      throw nb::python_error();
+    }
+    const nb::object part_out = part[0], part_lse = part[1];
+    PartialState state;
+    state.out = borrower.Input(part_out, "out of a part");
+    state.lse = borrower.Input(part_lse, "lse of a part");
+    if (states.empty()) {
+      library = LibraryOf(part_out);
+      drop = state.out.rank == 3 && state.lse.rank == 2 ? 1 : 0;
+    }
+    states.push_back(state);
+  }
+  const auto lift = [drop](auto view, int rank) {
+    if (drop == 0 || view.rank != rank - 1) return view;
+    for (int a = rank - 1; a > 0; --a) view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
+    view.shape[0] = 1, view.stride[0] = 0, view.rank = rank;
+    return view;
+  };
+  for (PartialState& state : states) state.out = lift(state.out, 4), state.lse = lift(state.lse, 3);
+
+  const auto result = [&](nb::handle given, const char* name, int rank, const TensorView* like, nb::object* object) {
+    if (!given.is_none()) {
+      *object = nb::borrow(given);
+    } else {
+      int64_t shape[kMaxRank] = {};
+      for (int a = 0; like != nullptr && a < rank; ++a) shape[a] = like->shape[a];
+      void* data;
+      *object = Empty(library, DType::kF32, rank - drop, shape + drop, &data);
+    }
+    return lift(borrower.Output(*object, name), rank);
+  };
+  nb::object out_object, lse_object;
+  const MutableTensorView out_view = result(out, "out", 4, states.empty() ? nullptr : &states[0].out, &out_object);
+  const MutableTensorView lse_view = result(lse, "lse", 3, states.empty() ? nullptr : &states[0].lse, &lse_object);
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = fovea::Merge(states.data(), static_cast<int64_t>(states.size()), out_view, lse_view);
+  }
+  Check(status);
+  return nb::make_tuple(out_object, lse_object);
+}
+
+nb::object Slopes(int64_t heads, float max_bias) {
+  if (heads < 0) {
+    PyErr_SetString(PyExc_ValueError, ("heads = " + std::to_string(heads) + ", expected 0 or more").c_str());
+    throw nb::python_error();
+  }
+  void* data;
+  nb::object slopes = Empty(Library::kNumpy, DType::kF32, 1, &heads, &data);
+  AlibiSlopes(heads, static_cast<float*>(data), max_bias);
+  return slopes;
+}
+
+std::vector<std::string> Names(TargetList list) {
+  std::vector<std::string> names;
+  for (Target target : list) names.emplace_back(Name(target));
+  return names;
+}
+
+std::string Active() {
+  Target target;
+  Check(ActiveTarget(&target));
+  return Name(target);
+}
+
+void SetThreads(int threads) {
+  if (threads < 1) {
+    PyErr_SetString(PyExc_ValueError, ("threads = " + std::to_string(threads) + ", expected 1 or more").c_str());
+    throw nb::python_error();
+  }
+  SetDefaultThreads(threads);
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "Fovea's library, bound. Use the package fovea.";
+  m.attr("__version__") =
+      std::to_string(FOVEA_VERSION_MAJOR) + "." + std::to_string(FOVEA_VERSION_MINOR) + "." + std::to_string(FOVEA_VERSION_PATCH);
+
+  nb::dict names;
+  names["__doc__"] = "A legal problem that this build cannot compute: fall back to something else.";
+  names["__module__"] = "fovea";
+  nb::object unsupported =
+      nb::handle(reinterpret_cast<PyObject*>(&PyType_Type))("UnsupportedError", nb::make_tuple(nb::handle(PyExc_ValueError)), names);
+  m.attr("UnsupportedError") = unsupported;
+  SetUnsupportedError(unsupported);
+
+  m.def("attention", &Attention, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"), kAttentionDoc);
+
+  nb::class_<PlanObject>(m, "Plan", kPlanDoc)
+      .def(nb::init<nb::handle, nb::handle, nb::handle, const nb::kwargs&>(), nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+           nb::arg("kwargs"))
+      .def("run", &PlanObject::Run, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"),
+           "Runs the plan on these tensors; keywords as of attention(), over those that the plan was made with. Returns as attention() "
+           "does.")
+      .def("update", &PlanObject::Update, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"),
+           "Plans again, in place, for new lengths, offsets, Tq and Tk within max_queries and max_keys. On an error the plan is as it was.")
+      .def("workspace_bytes", &PlanObject::WorkspaceBytes, nb::arg("threads") = 1,
+           "Bytes of scratch memory that a run with so many threads uses.")
+      .def_prop_ro("isa", &PlanObject::target, "The instruction set.")
+      .def_prop_ro("engine", &PlanObject::engine, "'tile' or 'row'.")
+      .def_prop_ro("product", &PlanObject::product, "'f32' or 'bf16'.")
+      .def_prop_ro("flops", &PlanObject::flops, "Floating-point operations, 2·pairs·(dk + dv), pairs counted as visible ones.")
+      .def_prop_ro("kv_bytes", &PlanObject::kv_bytes, "Bytes of K and V that are read at least once.")
+      .def_prop_ro("pairs", &PlanObject::pairs, "Visible (query, key) pairs over all heads.")
+      .def_prop_ro("tasks", &PlanObject::tasks, "More threads than this cannot help.")
+      .def("_time_run", &PlanObject::TimeRun, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("repeats"))
+      .def("__str__", &PlanObject::ToString);
+
+  m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("repeats"));
+  m.def("merge", &MergeParts, nb::arg("parts"), nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
+        R"(The attention state (out, lse) over the union of disjoint key sets, from the states of each: [(out, lse), …].
+
+out is float32 [B, Hq, Tq, dv], lse float32 [B, Hq, Tq], as attention(…, return_lse=True) gives them; all parts have the same shapes. A part with lse −inf counts for
+nothing. Parts merge in the order given, so results are repeatable. `out` and `lse` are arrays to write instead of new ones, and may be those of one part.)");
+  m.def("alibi_slopes", &Slopes, nb::arg("heads"), nb::arg("max_bias") = 8.0f,
+        "The standard ALiBi slopes of so many query heads, float32 [heads] (Press et al. 2021, §3).");
+  m.def("targets", [] { return Names(UsableTargets()); }, "Names of the instruction sets that this CPU can run, the best first.");
+  m.def(
+      "compiled_targets", [] { return Names(CompiledTargets()); },
+      "Names of the instruction sets that this build has, the most capable first.");
+  m.def("active_target", &Active,
+        "The instruction set that calls use unless they say isa=…: FOVEA_TARGET of the environment, or the best one.");
+  m.def("set_threads", &SetThreads, nb::arg("threads"),
+        "The number of threads of calls that do not say it, the calling one included; 1 or more.");
+  m.def("get_threads", &DefaultThreads,
+        "The number of threads of calls that do not say it: at first that of the CPUs that the process may use.");
+}
+
+}  // namespace fovea::python

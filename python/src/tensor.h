@@ -1,0 +1,78 @@
+// The caller's Python arrays as views: nothing is copied or cast. Knows protocols (DLPack, buffers), and nothing of attention.
+#ifndef FOVEA_PYTHON_TENSOR_H_
+#define FOVEA_PYTHON_TENSOR_H_
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>  // every file that casts must see it
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "dlpack.h"
+#include "fovea/tensor.h"
+
+namespace fovea::python {
+
+namespace nb = nanobind;
+
+// Whose arrays they are: outputs are allocated by the same library.
+enum class Library { kNumpy, kTorch };
+
+// What can be told from the type of an object, found once per type.
+struct TypeInfo {
+  enum class Protocol { kNone, kExchange, kBuffer, kDLPack };
+  PyTypeObject* type = nullptr;
+  Protocol protocol = Protocol::kNone;
+  const DLPackExchangeAPI* exchange = nullptr;
+  bool is_torch = false;
+  bool is_numpy = false;
+};
+
+// The arrays of one call, borrowed from construction to destruction: what exports them (buffers, DLPack capsules) stays exported for as long. Made and
+// destroyed with the GIL held. All functions throw Python exceptions: TypeError for objects that are no arrays and element types that Fovea has none of,
+// ValueError for other devices, too many axes, read-only outputs and tensors that require gradients.
+class Borrower {
+ public:
+  Borrower() = default;
+  ~Borrower();
+  Borrower(const Borrower&) = delete;
+  Borrower& operator=(const Borrower&) = delete;
+
+  // `name` is that of the argument, for messages. Ranks 1 to 4.
+  TensorView Input(nb::handle array, const char* name) { return Const(Borrow(array, name, false, false)); }
+  MutableTensorView Output(nb::handle array, const char* name) { return Borrow(array, name, true, false); }
+  // An array of bytes whose bits are booleans, as kBit: shape[rank − 1] is still the number of bytes.
+  TensorView Bits(nb::handle array, const char* name) { return Const(Borrow(array, name, false, true)); }
+  // As Input, but lists and tuples of numbers will do too: they are no tensors, and are stored here.
+  TensorView Integers(nb::handle array, const char* name);
+  TensorView Floats(nb::handle array, const char* name);
+
+ private:
+  static TensorView Const(const MutableTensorView& view) { return view; }
+  MutableTensorView Borrow(nb::handle array, const char* name, bool writable, bool bits);
+  MutableTensorView FromExchange(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits);
+  MutableTensorView FromBuffer(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits);
+  MutableTensorView FromDLPack(nb::handle array, const char* name, bool writable, bool bits);
+
+  void CheckTorch(nb::handle tensor, const char* name);
+
+  enum class GradMode { kUnknown, kOff, kOn };  // PyTorch's, asked for once per call
+  GradMode grad_mode_ = GradMode::kUnknown;
+  static constexpr int kFewBuffers = 6;
+  Py_buffer few_[kFewBuffers];  // most calls have no more
+  int n_few_ = 0;
+  std::deque<Py_buffer> many_;  // a Py_buffer may not move
+  std::vector<nb::object> objects_;
+  std::deque<std::vector<int64_t>> integers_;
+  std::deque<std::vector<float>> floats_;
+};
+
+Library LibraryOf(nb::handle array);
+
+// A new array of floats of `library`, dense in C order, not initialised; *data is where its elements are.
+nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, void** data);
+
+}  // namespace fovea::python
+
+#endif  // FOVEA_PYTHON_TENSOR_H_
