@@ -62,20 +62,18 @@ TEST(WorkspaceTest, OfAbsurdSizesIsMoreThanThereIs) {
   const float x = 1;
   const uint8_t allowed = 1;
   float y[4] = {};
-  const auto broadcast = [](auto view) {
-    for (int64_t& stride : view.stride) stride = 0;
-    return view;
-  };
   const auto absurd = [&](int64_t H, int64_t Tq, int64_t Tk, int64_t d) {
     Problem p;
-    p.q = broadcast(View(&x, {1, H, Tq, d}));
-    p.k = p.v = broadcast(View(&x, {1, H, Tk, d}));
-    p.out = broadcast(View(y, {1, H, Tq, d}));
+    p.q = View(&x, {1, H, Tq, d}, {0, 0, 0, 0});
+    p.k = p.v = View(&x, {1, H, Tk, d}, {0, 0, 0, 0});
+    p.out = View(y, {1, H, Tq, d}, {0, 0, 0, 0});
     return p;
   };
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   Problem long_mask = absurd(1, 1, int64_t{1} << 60, 1);
-  long_mask.score.mask = broadcast(View(&allowed, DType::kBool, {int64_t{1} << 60}));
+  long_mask.score.mask = View(&allowed, DType::kBool, {1});
+  long_mask.score.mask.shape[0] = int64_t{1} << 60;
+  long_mask.score.mask.stride[0] = 0;
   PlanOptions splits;
   splits.split_keys = splits.block_keys = 1;
   const struct {
