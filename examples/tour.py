@@ -127,7 +127,7 @@ def load(name):
 
 
 def draw_sentence(weights, tokens, heads):
-    figure, axes = plt.subplots(1, len(heads), figsize=(13.5, 4.9), sharey=True)
+    figure, axes = plt.subplots(1, len(heads), figsize=(13.5, 5.5), sharey=True)
     for axis, (head, name) in zip(axes, heads.items()):
         image = axis.imshow(weights[head], cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
         axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
@@ -144,8 +144,8 @@ def sentence():
     """The weights of a real sentence
 
     These queries, keys and values were captured in the first layer of all-MiniLM-L6-v2, a model that embeds sentences, while it read four of them
-    ([tests/data/real](../tests/data/real/README.md); `load` reads the file). Each of the 12 heads has its own projections and looks for something else. One head reads the token before, whatever
-    it is. One joins words that belong together, as *square* and *root*. One finds other places of the same word: the three *the* see each other. Fovea never makes these
+    ([tests/data/real](../tests/data/real/README.md); `load` reads the file). Each of the 12 heads has its own projections and looks for something else. One head reads the
+    token before, whatever it is. One joins words that belong together, as *square* and *root*. One finds other places of the same word: the three *the* see each other. Fovea never makes these
     weights unless they are asked for; then each row sums to one, and what lies behind a sentence's end is zero.
     """
     problem, about = load("minilm_layer0")
@@ -330,7 +330,8 @@ def memory():
     The textbook computes all scores, then all weights, then the output. The weights of T tokens are T² numbers for each head: at 128K tokens that is 64 GiB for one head in
     f32, and 2 TiB for 32 heads, while q, k, v and out of a head have 128 MiB. Fovea goes over the keys in blocks and keeps, for each query, the largest score so
     far, the sum of the exponentials and the output so far; when a larger score comes, it scales the latter two. So it needs a workspace that does not depend on T, and
-    does the same multiplications. Below, 128 queries see 128K keys causally: the textbook's memory grows by their scores and weights, Fovea's by no more than its workspace and output.
+    does the same multiplications. Below, 128 queries see 128K keys causally: the textbook's memory grows by their scores and weights, Fovea's at most by its workspace and
+    output, for which memory that was freed earlier may do.
     """
     d = 64
     lengths = [2**e for e in range(10, 18)]
@@ -458,9 +459,9 @@ def merging():
     """Logsumexp: attention in parts
 
     Beside the output, attention can return the logarithm of the sum of the exponentials of a query's scores, its logsumexp. Two results over different keys, each with its
-    logsumexp, hold all that is needed for the result over both: each counts as much as its share exp(lse − lse of both) of the whole sum. So the keys may be split over blocks, threads,
-    machines or a shared prefix and merged afterwards, in any number of parts; the streaming of step 5 is this law, block after block. Here the sentence of step 2 is cut in two, and the share
-    of a half is the sum of the weights that it had in the whole.
+    logsumexp, hold all that is needed for the result over both: each counts as much as its share exp(lse − lse of both) of the whole sum. So the keys may be
+    split over blocks, threads, machines or a shared prefix and merged afterwards, in any number of parts; the streaming of step 5 is this law, block after block. Here the
+    sentence of step 2 is cut in two, and the share of a half is the sum of the weights that it had in the whole.
     """
     problem, about = load("minilm_layer0")
     q, k, v = (problem[name][3:] for name in "qkv")  # the fourth sentence
