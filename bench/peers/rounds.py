@@ -12,6 +12,7 @@ import libraries
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREPARE_LIMIT = 600.0  # seconds; a process that takes longer is ended
 SLICE_LIMIT = 300.0
+FIRST = "1,1,64,64"
 
 
 class Process:
@@ -83,6 +84,9 @@ class Suite:
         for process in self.processes:
             if peers is not None and process.peer not in peers:
                 continue
+            if group == "long":  # memory is measured: none is left from before, and all that the first call of a process loads has been loaded
+                process.stop()
+                process.ask(do="prepare", workload=FIRST, dtype=dtype, rotate_bytes=0)
             answer = process.ask(do="prepare", workload=workload.name, dtype=dtype, rotate_bytes=self.options.rotate_bytes)
             if "skipped" in answer:
                 self.skip(process.peer, answer["skipped"], **key, **({"wrong": True} if answer.get("wrong") else {}))

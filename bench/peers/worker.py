@@ -69,10 +69,11 @@ class Worker:
     def __init__(self, peer, threads):
         self.threads = threads
         self.module, self.kind = libraries.load(peer)
+        self.settings = self.module.settings(threads)
         self.timer = None
 
     def hello(self):
-        return {"versions": self.module.versions(), "settings": self.module.settings(self.threads)}
+        return {"versions": self.module.versions(), "settings": self.settings}
 
     def prepare(self, workload, dtype, rotate_bytes):
         self.drop()
