@@ -32,10 +32,7 @@ constexpr int kPairChannels = 6;
 #endif
 // Whether the target has the product as an instruction. Not HWY_NATIVE_DOT_BF16: on Arm, Highway 1.2 derives that from what the target before had.
 constexpr bool kHasPairProducts = HWY_TARGET == HWY_NEON_BF16 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_ZEN4);
-
-// As kFactorsAreLanes, where there is an instruction.
-constexpr bool kPairFactorsAreLanes = kFactorsAreLanes && kHasPairProducts;
-constexpr int kPairKeys = kPairFactorsAreLanes ? 8 : kPairChannels;
+constexpr int kPairKeys = kFactorsAreLanes ? 8 : kPairChannels;
 
 // Terms of q·k that are summed in one chain (even); see kChain of tile_f32-inl.h.
 constexpr int64_t kPairChain = 128;
@@ -126,7 +123,7 @@ FOVEA_HOT void PairScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const 
     }
     q += kRows;
   };
-  if constexpr (kPairFactorsAreLanes) {
+  if constexpr (kFactorsAreLanes) {
     for (; dk >= 2 * kLanes; dk -= 2 * kLanes, k += 4 * kLanes) {
       VF kv[kKeys];
       for (int j = 0; j < kKeys; ++j) kv[j] = LoadAny(k + j * k_stride);
@@ -162,7 +159,7 @@ FOVEA_HOT void PairAccumulateOf(const char* HWY_RESTRICT values, int64_t v_strid
   };
   for (; keys >= 2; keys -= 2, values += v_stride, p += kRows) {
     for (int v = 0; v < kVectors; ++v) pv[v] = LoadPairs(p + v * kLanes);
-    constexpr int kInVectors = kPairFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
+    constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
     for (int c = 0; c < kInVectors; c += kLanes) {
       const VF x = LoadAny(values + 4 * c);
       ForEachLane([&](auto lane) HWY_ATTR { add(c + lane(), hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(x))); });
