@@ -69,11 +69,7 @@ const bool kRegistered = [] {
     if (!workload.modifiers.empty()) workloads.push_back(workload);
   }
   for (const Workload& workload : NamedWorkloads()) {
-    for (const DType type : {DType::kBF16, DType::kF16}) {
-      Workload typed = workload;
-      typed.type = type, typed.name += std::string("+") + Name(type);
-      workloads.push_back(typed);
-    }
+    for (const DType type : {DType::kBF16, DType::kF16}) workloads.push_back(InType(workload, type));
   }
   for (const Workload& workload : workloads) {
     for (const Target target : UsableTargets()) {

@@ -241,6 +241,13 @@ bool ParseWorkload(const std::string& text, Workload* workload, std::string* err
   return true;
 }
 
+Workload InType(const Workload& workload, DType type) {
+  Workload typed = workload;
+  typed.type = type;
+  if (type != DType::kF32) typed.name += std::string("+") + Name(type);
+  return typed;
+}
+
 std::vector<Workload> WorkloadSet(const std::string& name) {
   std::vector<Workload> workloads;
   if (name == "modifiers") {

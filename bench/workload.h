@@ -77,6 +77,9 @@ const std::vector<Workload>& NamedWorkloads();
 //   bf16, f16                          Workload::type; f32 without
 bool ParseWorkload(const std::string& text, Workload* workload, std::string* error);
 
+// `workload`, which is in f32, in that type: "P1+bf16" from P1.
+Workload InType(const Workload& workload, DType type);
+
 // "modifiers": P2 and what modifies its scores. "variants": X0 … X17. Empty for other names.
 std::vector<Workload> WorkloadSet(const std::string& name);
 

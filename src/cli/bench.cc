@@ -49,22 +49,21 @@ std::vector<bench::Workload> ParseWorkloads(const std::string& text) {
   return workloads;
 }
 
-// Each workload once a type, "P1+bf16" from P1.
+DType ParseType(const std::string& name) {
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (name == Name(type)) return type;
+  }
+  throw Failure("--types = '" + name + "', expected f32, bf16 or f16");
+}
+
+// Each workload once a type, which it must not have by its name.
 std::vector<bench::Workload> InTypes(const std::vector<bench::Workload>& workloads, const std::vector<std::string>& types) {
   std::vector<bench::Workload> result;
   for (const bench::Workload& workload : workloads) {
-    for (const std::string& type : types) {
-      bench::Workload typed = workload;
-      if (type == Name(DType::kBF16)) {
-        typed.type = DType::kBF16;
-      } else if (type == Name(DType::kF16)) {
-        typed.type = DType::kF16;
-      } else if (type != Name(DType::kF32)) {
-        throw Failure("--types = '" + type + "', expected f32, bf16 or f16");
-      }
+    for (const std::string& name : types) {
+      const DType type = ParseType(name);
       if (workload.type != DType::kF32) throw Failure("--types does not go with " + workload.name + ", which has a type");
-      if (typed.type != DType::kF32) typed.name += "+" + type;
-      result.push_back(typed);
+      result.push_back(bench::InType(workload, type));
     }
   }
   return result;
