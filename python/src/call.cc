@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "overlap.h"
 #include "pool.h"
 
 namespace fovea::python {
@@ -384,10 +385,10 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
       }
       bits.shape[last] = options.mask_shape[static_cast<size_t>(last)];
     }
-    if (bits.shape[last] < 0 || (bits.shape[last] + 7) / 8 != bytes) {
+    const int64_t expected = bits.shape[last] / 8 + (bits.shape[last] % 8 != 0 ? 1 : 0);
+    if (bits.shape[last] < 0 || expected != bytes) {
       Raise(PyExc_ValueError, "mask_bits.shape[" + std::to_string(last) + "] = " + std::to_string(bytes) + " bytes, expected " +
-                                  std::to_string((std::max<int64_t>(0, bits.shape[last]) + 7) / 8) + " for " +
-                                  std::to_string(bits.shape[last]) + " keys");
+                                  std::to_string(std::max<int64_t>(0, expected)) + " for " + std::to_string(bits.shape[last]) + " keys");
     }
     score.mask = bits;
   }
@@ -427,7 +428,56 @@ MutableTensorView Call::Output(Array which, const char* name, bool wanted, DType
   return wanted ? Promised(dtype, rank, shape) : MutableTensorView();
 }
 
+// Kernels read inputs after they have written outputs, in an order that depends on threads. Arrays that are made here are new.
+void Call::CheckOverlap() const {
+  const Score& score = problem_.score;
+  const struct {
+    const char* name;
+    const TensorView& view;
+  } inputs[] = {
+      {"q", problem_.q},
+      {"k", problem_.k},
+      {"v", problem_.v},
+      {"cu_seqlens_q", problem_.cu_seqlens_q},
+      {"cu_seqlens_k", problem_.cu_seqlens_k},
+      {"q_lengths", score.q_lengths},
+      {"kv_lengths", score.kv_lengths},
+      {"query_offset", score.query_offsets},
+      {"bias", score.bias},
+      {score.mask.dtype == DType::kBit ? "mask_bits" : "mask", score.mask},
+      {"block_map", score.block_map.visible},
+      {"parents", score.parents},
+      {"alibi_slopes", score.alibi_slopes},
+      {"sinks", score.sinks},
+  };
+  const struct {
+    const char* name;
+    const MutableTensorView& view;
+  } outputs[] = {{"out", problem_.out}, {"lse", problem_.lse}, {"weights", problem_.weights}, {"scores", problem_.scores}};
+
+  for (size_t i = 0; i < std::size(outputs); ++i) {
+    if (!outputs_[i].is_valid()) continue;
+    const TensorView output = outputs[i].view;
+    for (int a = 0; a < output.rank; ++a) {
+      if (output.stride[a] == 0 && output.shape[a] > 1) {
+        Raise(PyExc_ValueError, std::string(outputs[i].name) + " has stride 0 along an axis of " + std::to_string(output.shape[a]) +
+                                    ", expected memory for every element");
+      }
+    }
+    const auto refuse = [&](const char* other) {
+      Raise(PyExc_ValueError, std::string(outputs[i].name) + " and " + other + " overlap, expected an output in memory of its own");
+    };
+    for (const auto& input : inputs) {
+      if (input.view.present() && Overlap(output, input.view)) refuse(input.name);
+    }
+    for (size_t j = i + 1; j < std::size(outputs); ++j) {
+      if (outputs_[j].is_valid() && Overlap(output, outputs[j].view)) refuse(outputs[j].name);
+    }
+  }
+}
+
 void Call::Allocate() {
+  CheckOverlap();
   const auto allocate = [&](Array which, MutableTensorView* view, bool has_batch) {
     nb::object& output = outputs_[static_cast<size_t>(which)];
     if (!view->present() || output.is_valid()) return;

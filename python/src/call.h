@@ -62,7 +62,7 @@ class Call {
 
   const Problem& problem() const { return problem_; }
   Library library() const { return library_; }
-  // Makes the arrays that are not the caller's.
+  // Makes the arrays that are not the caller's. ValueError where one of the caller's shares memory with an input or another output.
   void Allocate();
   // out, or a tuple of out and what else was asked for: lse, weights, scores.
   nb::object Results() const;
@@ -70,6 +70,7 @@ class Call {
  private:
   template <class Pointer>
   BasicView<Pointer> Lift(BasicView<Pointer> view, bool bthd) const;  // the caller's axes to B, H, T, d
+  void CheckOverlap() const;
   MutableTensorView Output(Array which, const char* name, bool wanted, DType dtype, int rank, const int64_t* shape);
 
   const Options& options_;

@@ -12,6 +12,7 @@
 #include "call.h"
 #include "fovea/merge.h"
 #include "fovea/version.h"
+#include "overlap.h"
 #include "pool.h"
 #include "tensor.h"
 
@@ -27,7 +28,7 @@ CPU, or anything with DLPack or the buffer protocol: float32, float16 or bfloat1
 copied or cast; what does not fit raises.
 
 Keywords, each None or left out when not wanted:
-  out             array to write instead of a new one: [B, Hq, Tq, dv] in `layout`; must not overlap inputs
+  out             array to write instead of a new one: [B, Hq, Tq, dv] in `layout`; memory that no input and no other output has
   scale           multiplies q·k; 1/√dk by default
   causal          'top-left' (query i sees keys j ≤ i), 'bottom-right' (the last query sees every key; what True means)
   window          (left, right): query i sees keys i + offset − left … i + offset + right; None or −1 leaves a side open
@@ -46,7 +47,7 @@ Keywords, each None or left out when not wanted:
   return_lse      also return the natural logarithm of the softmax denominator, float32 [B, Hq, Tq]
   return_weights  also return the softmax weights, float32 [B, Hq, Tq, Tk] (packed: Tq and Tk of the longest sequence)
   return_scores   also return scores, as weights, at score_stage: 'scaled', 'softcapped', 'masked' (default) or 'weights'
-  lse, weights, scores   arrays to write instead of new ones; returned too
+  lse, weights, scores   arrays to write instead of new ones, as out; returned too
   layout          'BHTD' (default), or 'BTHD' for q, k, v and out [B, T, H, d]
   out_layout      the layout of out where it differs
   threads         at most so many, the calling one included; default get_threads(). Small problems use one. Results do not depend on it, bit for bit
@@ -56,8 +57,9 @@ Keywords, each None or left out when not wanted:
 
 Returns out, or a tuple of out and those of lse, weights, scores that were asked for, in this order: arrays of PyTorch where q is one of PyTorch, else of NumPy.
 
-Raises TypeError for arguments of the wrong kind and element types that Fovea has none of; ValueError for sizes that do not match, other devices, read-only outputs and
-tensors that require gradients; UnsupportedError (a ValueError) for legal problems that this build cannot compute. On an error nothing was written.
+Raises TypeError for arguments of the wrong kind and element types that Fovea has none of; ValueError for sizes that do not match, other devices, tensors that
+require gradients, and outputs that are read-only or share memory with anything else of the call; UnsupportedError (a ValueError) for legal problems that this build
+cannot compute. On an error nothing was written.
 
 Thread safety: may be called from any threads at the same time; the GIL is released while it computes. Arrays must not be written meanwhile.)";
 
@@ -180,6 +182,31 @@ class PlanObject {
   std::shared_mutex mutex_;
 };
 
+bool Same(const TensorView& a, const TensorView& b) {
+  bool same = a.data == b.data && a.rank == b.rank;
+  for (int axis = 0; axis < a.rank; ++axis) {
+    same = same && a.shape[axis] == b.shape[axis] && (a.stride[axis] == b.stride[axis] || a.shape[axis] == 1);
+  }
+  return same;
+}
+
+// A part is read where the result is written, so that out and lse may be those of a part; nothing else may be shared.
+void RefuseOverlap(const std::vector<PartialState>& parts, const TensorView& out, const TensorView& lse) {
+  const auto refuse = [](const char* what, const TensorView& a, const TensorView& b, bool may_be_same) {
+    if ((may_be_same && Same(a, b)) || !Overlap(a, b)) return;
+    PyErr_SetString(PyExc_ValueError,
+                    (std::string(what) + " overlap, expected an output in memory of its own, or that of one part").c_str());
+    throw nb::python_error();
+  };
+  refuse("out and lse", out, lse, false);
+  for (const PartialState& part : parts) {
+    refuse("out and out of a part", out, part.out, true);
+    refuse("out and lse of a part", out, part.lse, false);
+    refuse("lse and lse of a part", lse, part.lse, true);
+    refuse("lse and out of a part", lse, part.out, false);
+  }
+}
+
 // (out, lse) of the union of disjoint key sets.
 nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
   Borrower borrower;
@@ -223,6 +250,7 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
   nb::object out_object, lse_object;
   const MutableTensorView out_view = result(out, "out", 4, states.empty() ? nullptr : &states[0].out, &out_object);
   const MutableTensorView lse_view = result(lse, "lse", 3, states.empty() ? nullptr : &states[0].lse, &lse_object);
+  if (!out.is_none() || !lse.is_none()) RefuseOverlap(states, out_view, lse_view);
   Status status;
   {
     nb::gil_scoped_release release;

@@ -53,6 +53,16 @@ def test_tensors_are_borrowed(dtype):
         assert torch.equal(fovea.attention(q, k.numpy(), v.numpy()), out)
 
 
+def test_outputs_that_overlap_inputs():
+    qkvo = randn(2, 33, 4, 3, 16)
+    q, k, v, out = (x.transpose(1, 2) for x in qkvo.unbind(2))  # out lies between the inputs
+    expected = fovea.attention(q, k, v)
+    assert torch.equal(fovea.attention(q, k, v, out=out), expected)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        with pytest.raises(ValueError, match=f"out and {name} overlap"):
+            fovea.attention(q, k, v, out=x)
+
+
 def test_outputs_live_as_other_tensors_do():
     q = randn(1, 2, 8, 16)
     out = fovea.attention(q, q, q)
