@@ -10,7 +10,6 @@ fovea.torch, fovea.transformers and fovea.onnx put it where models are; they are
 from ._core import (
     Plan,
     UnsupportedError,
-    __version__,
     active_target,
     alibi_slopes,
     attention,
@@ -20,6 +19,7 @@ from ._core import (
     set_threads,
     targets,
 )
+from ._core import __version__ as __version__
 
 __all__ = [
     "Plan",

@@ -1,28 +1,73 @@
 """Types of the compiled module. What the functions do is in their docstrings: help(fovea.attention)."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeVar, overload
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer, Unpack
 
 class _SupportsDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-_Array = _SupportsDLPack | npt.NDArray[Any] | memoryview
-_ArrayT = TypeVar("_ArrayT")
-_Integers = _Array | Sequence[int]
-_Floats = _Array | Sequence[float]
-_Causal = Literal["top-left", "bottom-right", "top_left", "bottom_right"] | bool | None
-_Stage = Literal["scaled", "softcapped", "masked", "weights"]
+class _Tensor(_SupportsDLPack, Protocol):  # torch.Tensor, where there is PyTorch
+    requires_grad: bool
+
+_Array = _SupportsDLPack | npt.NDArray[Any] | Buffer
+_ArrayT = TypeVar("_ArrayT", bound=npt.NDArray[Any] | _Tensor)
+_Integers = _Array | list[int] | tuple[int, ...]
+_Floats = _Array | list[float] | list[int] | tuple[float, ...]
+_Layout = Literal["BHTD", "BTHD"] | None
+
+class _Options(TypedDict, total=False):
+    scale: float | None
+    causal: Literal["top-left", "bottom-right", "top_left", "bottom_right"] | bool | None
+    window: tuple[int | None, int | None] | None
+    query_offset: int | _Integers | None
+    q_lengths: _Integers | None
+    kv_lengths: _Integers | None
+    cu_seqlens_q: _Integers | None
+    cu_seqlens_k: _Integers | None
+    bias: _Array | None
+    mask: _Array | None
+    mask_bits: _Array | None
+    mask_shape: list[int] | tuple[int, ...] | None
+    block_map: tuple[_Array, int, int] | None
+    parents: _Array | None
+    alibi_slopes: _Floats | None
+    softcap: float | None
+    sinks: _Floats | None
+    score_stage: Literal["scaled", "softcapped", "masked", "weights"] | None
+    layout: _Layout
+    out_layout: _Layout
+    threads: int | None
+
+class _Choices(TypedDict, total=False):
+    isa: str | None
+    engine: Literal["auto", "tile", "row"] | None
+    product: Literal["auto", "f32", "bf16"] | None
+
+class _CallOptions(_Options, _Choices, total=False): ...
+
+class _RunOptions(_Options, total=False):
+    out: _Array | None
+    lse: _Array | None
+    weights: _Array | None
+    scores: _Array | None
+    return_lse: bool | None
+    return_weights: bool | None
+    return_scores: bool | None
+
+class _PlanOptions(_RunOptions, _Choices, total=False):
+    max_queries: int | None
+    max_keys: int | None
+    fixed_mask: bool | None
 
 __version__: str
 
 class UnsupportedError(ValueError): ...
 
-# A tuple of out, lse, weights and scores, as far as they were asked for, is typed as Any.
-@overload
-def attention(q: _ArrayT, k: _Array, v: _Array) -> _ArrayT: ...
+# Arrays that are made are of the library that q is of. Tuples with more than out and lse are typed as Any.
 @overload
 def attention(
     q: _ArrayT,
@@ -30,82 +75,49 @@ def attention(
     v: _Array,
     *,
     out: _Array | None = None,
-    scale: float | None = None,
-    causal: _Causal = None,
-    window: tuple[int | None, int | None] | None = None,
-    query_offset: int | _Integers | None = None,
-    q_lengths: _Integers | None = None,
-    kv_lengths: _Integers | None = None,
-    cu_seqlens_q: _Integers | None = None,
-    cu_seqlens_k: _Integers | None = None,
-    bias: _Array | None = None,
-    mask: _Array | None = None,
-    mask_bits: _Array | None = None,
-    mask_shape: Sequence[int] | None = None,
-    block_map: tuple[_Array, int, int] | None = None,
-    parents: _Array | None = None,
-    alibi_slopes: _Floats | None = None,
-    softcap: float | None = None,
-    sinks: _Floats | None = None,
-    return_lse: bool = False,
-    return_weights: bool = False,
-    return_scores: bool = False,
-    score_stage: _Stage = "masked",
+    return_lse: Literal[False] | None = None,
+    return_weights: Literal[False] | None = None,
+    return_scores: Literal[False] | None = None,
+    lse: None = None,
+    weights: None = None,
+    scores: None = None,
+    **options: Unpack[_CallOptions],
+) -> _ArrayT: ...
+@overload
+def attention(
+    q: _ArrayT,
+    k: _Array,
+    v: _Array,
+    *,
+    return_lse: Literal[True],
+    out: _Array | None = None,
+    return_weights: Literal[False] | None = None,
+    return_scores: Literal[False] | None = None,
+    lse: _Array | None = None,
+    weights: None = None,
+    scores: None = None,
+    **options: Unpack[_CallOptions],
+) -> tuple[_ArrayT, Any]: ...
+@overload
+def attention(
+    q: _Array,
+    k: _Array,
+    v: _Array,
+    *,
+    out: _Array | None = None,
+    return_lse: bool | None = None,
+    return_weights: bool | None = None,
+    return_scores: bool | None = None,
     lse: _Array | None = None,
     weights: _Array | None = None,
     scores: _Array | None = None,
-    layout: Literal["BHTD", "BTHD"] = "BHTD",
-    out_layout: Literal["BHTD", "BTHD"] | None = None,
-    threads: int | None = None,
-    isa: str | None = None,
-    engine: Literal["auto", "tile", "row"] | None = None,
-    product: Literal["auto", "f32", "bf16"] | None = None,
+    **options: Unpack[_CallOptions],
 ) -> Any: ...
 
 class Plan:
-    def __init__(
-        self,
-        q: _Array,
-        k: _Array,
-        v: _Array,
-        *,
-        out: _Array | None = None,
-        scale: float | None = None,
-        causal: _Causal = None,
-        window: tuple[int | None, int | None] | None = None,
-        query_offset: int | _Integers | None = None,
-        q_lengths: _Integers | None = None,
-        kv_lengths: _Integers | None = None,
-        cu_seqlens_q: _Integers | None = None,
-        cu_seqlens_k: _Integers | None = None,
-        bias: _Array | None = None,
-        mask: _Array | None = None,
-        mask_bits: _Array | None = None,
-        mask_shape: Sequence[int] | None = None,
-        block_map: tuple[_Array, int, int] | None = None,
-        parents: _Array | None = None,
-        alibi_slopes: _Floats | None = None,
-        softcap: float | None = None,
-        sinks: _Floats | None = None,
-        return_lse: bool = False,
-        return_weights: bool = False,
-        return_scores: bool = False,
-        score_stage: _Stage = "masked",
-        lse: _Array | None = None,
-        weights: _Array | None = None,
-        scores: _Array | None = None,
-        layout: Literal["BHTD", "BTHD"] = "BHTD",
-        out_layout: Literal["BHTD", "BTHD"] | None = None,
-        threads: int | None = None,
-        isa: str | None = None,
-        engine: Literal["auto", "tile", "row"] | None = None,
-        product: Literal["auto", "f32", "bf16"] | None = None,
-        max_queries: int | None = None,
-        max_keys: int | None = None,
-        fixed_mask: bool = False,
-    ) -> None: ...
-    def run(self, q: _Array, k: _Array, v: _Array, **keywords: Any) -> Any: ...
-    def update(self, q: _Array, k: _Array, v: _Array, **keywords: Any) -> None: ...
+    def __init__(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_PlanOptions]) -> None: ...
+    def run(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_RunOptions]) -> Any: ...
+    def update(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_RunOptions]) -> None: ...
     def workspace_bytes(self, threads: int = 1) -> int: ...
     @property
     def isa(self) -> str: ...
@@ -122,7 +134,7 @@ class Plan:
     @property
     def tasks(self) -> int: ...
 
-def merge(parts: Iterable[tuple[_Array, _Array]], out: _Array | None = None, lse: _Array | None = None) -> tuple[Any, Any]: ...
+def merge(parts: Iterable[tuple[_Array, _Array] | list[Any]], out: _Array | None = None, lse: _Array | None = None) -> tuple[Any, Any]: ...
 def alibi_slopes(heads: int, max_bias: float = 8.0) -> npt.NDArray[np.float32]: ...
 def targets() -> list[str]: ...
 def compiled_targets() -> list[str]: ...

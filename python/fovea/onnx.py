@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from . import _core
@@ -107,7 +109,7 @@ def attention(
     return Y, present_key, present_value, None if scores is None else scores.astype(Q.dtype, copy=False)
 
 
-def operator():
+def operator() -> type[Any]:
     """The class that onnx.reference.ReferenceEvaluator takes in new_ops, so that a graph's Attention nodes run on Fovea."""
     from onnx.reference.op_run import OpRun
 

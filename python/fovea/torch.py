@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -185,7 +186,7 @@ _patch_depth = 0
 
 
 @contextlib.contextmanager
-def patch():
+def patch() -> Iterator[None]:
     """Routes torch.nn.functional.scaled_dot_product_attention to Fovea, in the whole process, until the block ends; may be nested.
 
     Modules that took the function by its name (from torch.nn.functional import …) before are not reached. Dropout, gradients, other devices and types go to PyTorch,

@@ -10,6 +10,8 @@ only other patterns (packed sequences, blocks of images, …) become boolean mat
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
@@ -28,8 +30,8 @@ class Mask:
 
     q_length: int
     kv_length: int
-    keywords: dict  # of fovea.attention
-    dense: object  # makes the same as [B, 1, Tq, Tk]
+    keywords: dict[str, Any]  # of fovea.attention
+    dense: Callable[[], torch.Tensor]  # makes the same as [B, 1, Tq, Tk]
 
 
 # ---------------------------------------------------------------- the mask, once per forward pass
@@ -66,16 +68,16 @@ def _parts(function) -> dict | None:
 
 
 def attention_mask(
-    batch_size,
-    q_length,
-    kv_length,
-    q_offset=0,
-    kv_offset=0,
-    mask_function=masking_utils.causal_mask_function,
-    attention_mask=None,
-    device="cpu",
-    **keywords,
-):
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = masking_utils.causal_mask_function,
+    attention_mask: torch.Tensor | None = None,
+    device: torch.device | str = "cpu",
+    **keywords: Any,
+) -> torch.Tensor:
     """For AttentionMaskInterface: see transformers.masking_utils.sdpa_mask for the arguments. Gives a tensor with a Mask, or a dense mask."""
     keywords = {**keywords, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
 
@@ -109,19 +111,19 @@ def attention_mask(
 
 
 def attention_forward(
-    module,
-    query,
-    key,
-    value,
-    attention_mask=None,
-    dropout=0.0,
-    scaling=None,
-    is_causal=None,
-    softcap=None,
-    s_aux=None,
-    position_bias=None,
-    **kwargs,
-):
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """For AttentionInterface: query [B, Hq, Tq, dk], key and value [B, Hkv, Tk, d] → [B, Tq, Hq, dv], and the weights if output_attentions is set."""
     structure = getattr(attention_mask, "fovea", None)
     if structure is None and attention_mask is not None and attention_mask.shape[-2] == 0 != query.shape[2]:
