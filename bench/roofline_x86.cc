@@ -3,6 +3,11 @@
 #if defined(__x86_64__)
 
 #include <immintrin.h>
+#if defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "bench/roofline_loops.h"
 
@@ -14,6 +19,18 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512vl");
 }
 bool HasAvx512Bf16() { return HasAvx512() && __builtin_cpu_supports("avx512bf16"); }
+// With permission to use the tiles, which Linux wants to be asked for.
+bool HasAmx() {
+#if defined(__linux__)
+  unsigned a, b, c, d;
+  constexpr unsigned kBF16AndTiles = 1u << 22 | 1u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBF16AndTiles) != kBF16AndTiles) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
 // clang-format off
@@ -47,6 +64,27 @@ __attribute__((target("avx512f,avx512vl"))) void DotBF16Avx512(int64_t iteration
 #undef FOVEA_STEP
 #undef FOVEA_LOOP_AVX512
 #undef FOVEA_ZERO
+
+// Six sums and two factors are all eight tiles.
+void DotBF16Amx(int64_t iterations) {
+  struct {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } configuration;
+  __asm__ volatile(
+      "ldtilecfg %1\n\t"
+      "tilezero %%tmm0\n\t tilezero %%tmm1\n\t tilezero %%tmm2\n\t tilezero %%tmm3\n\t"
+      "tilezero %%tmm4\n\t tilezero %%tmm5\n\t tilezero %%tmm6\n\t tilezero %%tmm7\n\t"
+      ".p2align 5\n1:\n\t"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n\t tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n\t tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n\t"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm3\n\t tdpbf16ps %%tmm7, %%tmm6, %%tmm4\n\t tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n\t"
+      "dec %0\n\tjnz 1b\n\t"
+      "tilerelease\n\t"
+      : "+r"(iterations)
+      : "m"(configuration)
+      : "cc");
+}
 
 // 14 sums and two factors are all sixteen registers.
 __attribute__((target("avx2,fma"))) void MultiplyAddAvx2(int64_t iterations) {
@@ -171,6 +209,7 @@ void ReadSse(const char* data, const char* end) {
 
 Loop MultiplyAddLoop(Target target) {
   switch (target) {
+    case Target::kAvx512Amx:
     case Target::kAvx512Bf16:
     case Target::kAvx512:
       return HasAvx512() ? Loop{MultiplyAddAvx512, 24 * 16 * 2} : Loop{};
@@ -185,10 +224,15 @@ Loop MultiplyAddLoop(Target target) {
   }
 }
 
-Loop DotBF16Loop(Target target) { return target == Target::kAvx512Bf16 && HasAvx512Bf16() ? Loop{DotBF16Avx512, 24 * 16 * 4} : Loop{}; }
+Loop DotBF16Loop(Target target) {
+  if (target == Target::kAvx512Bf16 && HasAvx512Bf16()) return {DotBF16Avx512, 24 * 16 * 4};
+  if (target == Target::kAvx512Amx && HasAmx()) return {DotBF16Amx, 6 * 16 * 16 * 32 * 2};
+  return {};
+}
 
 Loop ExpLoop(Target target) {
   switch (target) {
+    case Target::kAvx512Amx:
     case Target::kAvx512Bf16:
     case Target::kAvx512:
       return HasAvx512() ? Loop{ExpAvx512, kExpVectors * 16} : Loop{};

@@ -50,7 +50,8 @@ static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) && FOVEA_TARG
               FOVEA_TARGET_SSE2 == static_cast<int>(Target::kSse2) && FOVEA_TARGET_SSE4 == static_cast<int>(Target::kSse4) &&
               FOVEA_TARGET_AVX2 == static_cast<int>(Target::kAvx2) && FOVEA_TARGET_AVX512 == static_cast<int>(Target::kAvx512) &&
               FOVEA_TARGET_NEON == static_cast<int>(Target::kNeon) && FOVEA_TARGET_AVX512_BF16 == static_cast<int>(Target::kAvx512Bf16) &&
-              FOVEA_TARGET_NEON_BF16 == static_cast<int>(Target::kNeonBf16));
+              FOVEA_TARGET_NEON_BF16 == static_cast<int>(Target::kNeonBf16) &&
+              FOVEA_TARGET_AVX512_AMX == static_cast<int>(Target::kAvx512Amx));
 
 static_assert(sizeof(fovea_error) >= Status::kMaxMessage);
 static_assert(kMaxRank == 4);

@@ -11,9 +11,7 @@
 namespace fovea {
 namespace {
 
-// Rows of a tile-engine item: enough query tiles to reuse a block of K and V from L2 …
-constexpr int64_t kItemRows = 128;
-// … and few enough for a worker's scratch to stay there beside K and V: at usual head sizes, and at any.
+// A tile-engine item has few enough tiles for a worker's scratch to stay in L2 beside K and V: at usual head sizes, and at any.
 constexpr int64_t kUsualHead = 128;
 constexpr size_t kUsualScratchBytes = size_t{256} << 10;
 constexpr size_t kScratchBytes = size_t{1} << 20;
@@ -49,7 +47,7 @@ int64_t RoundUp(int64_t n, int64_t multiple) { return std::min(CeilDiv(n, multip
 Engine ChooseEngine(const Plan::State& plan, int64_t rows) {
   if (plan.options.engine != Engine::kAuto) return plan.options.engine;
   if (plan.options.product == Product::kBF16) return Engine::kTile;
-  const int64_t lanes = FindKernels(plan.target, Engine::kTile, Product::kF32)->lanes;
+  const int64_t lanes = FindKernels(plan.target, Engine::kTile, Product::kF32)->min_tile_rows;
   return rows <= std::max(lanes / 2, kLeastRowEngineRows) ? Engine::kRow : Engine::kTile;
 }
 
@@ -81,15 +79,16 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   g.dk = sizes.dk;
   g.dv = sizes.dv;
   g.group = sizes.group();
-  const int64_t lanes = s.kernels->lanes;
-  int64_t tile_rows = is_tile ? (rows <= lanes ? lanes : s.kernels->max_tile_rows) : std::clamp<int64_t>(rows, 1, s.kernels->max_tile_rows);
+  const int64_t min_rows = s.kernels->min_tile_rows;
+  int64_t tile_rows =
+      is_tile ? (rows <= min_rows ? min_rows : s.kernels->max_tile_rows) : std::clamp<int64_t>(rows, 1, s.kernels->max_tile_rows);
   g.tile_lanes = static_cast<int32_t>(tile_rows);
   if (options.tile_rows > 0) tile_rows = std::min<int64_t>(tile_rows, options.tile_rows);
   g.tile_rows = static_cast<int32_t>(tile_rows);
   g.block_keys = is_tile ? kTileBlockKeys : kRowBlockKeys;
   if (options.block_keys > 0) g.block_keys = std::min(g.block_keys, options.block_keys);
   g.block_keys = static_cast<int32_t>(std::min<int64_t>(g.block_keys, RoundUp(keys, 16)));
-  const int64_t most_tiles = is_tile ? std::max<int64_t>(kItemRows / s.kernels->max_tile_rows, 1) : 1;
+  const int64_t most_tiles = is_tile ? std::max(s.kernels->item_rows / s.kernels->max_tile_rows, 1) : 1;
   g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
   // Over budget, shorter blocks first: they cost less than fewer tiles, which read K and V from L2 more often.
   const size_t most_bytes = std::max(g.dk, g.dv) <= kUsualHead ? kUsualScratchBytes : kScratchBytes;

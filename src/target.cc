@@ -12,8 +12,8 @@ namespace fovea {
 namespace {
 
 // Best first; of different architectures, those of one are never compiled together.
-constexpr Target kAllTargets[] = {Target::kNeonBf16, Target::kAvx512Bf16, Target::kAvx512, Target::kAvx2,
-                                  Target::kSse4,     Target::kSse2,       Target::kNeon,   Target::kEmu128};
+constexpr Target kAllTargets[] = {Target::kNeonBf16, Target::kAvx512Amx, Target::kAvx512Bf16, Target::kAvx512, Target::kAvx2,
+                                  Target::kSse4,     Target::kSse2,      Target::kNeon,       Target::kEmu128};
 constexpr size_t kTargetCount = sizeof(kAllTargets) / sizeof(kAllTargets[0]);
 
 struct StoredList {
@@ -86,6 +86,8 @@ const char* Name(Target target) noexcept {
       return "avx512_bf16";
     case Target::kNeonBf16:
       return "neon_bf16";
+    case Target::kAvx512Amx:
+      return "avx512_amx";
   }
   return "unknown";
 }

@@ -71,7 +71,7 @@ Function TanhFor(Target target) {
 std::vector<Target> TargetsWithFunctions() {
   std::vector<Target> targets;
   for (Target target : UsableTargets()) {
-    if (target != Target::kAvx512Bf16 && target != Target::kNeonBf16) targets.push_back(target);
+    if (target != Target::kAvx512Amx && target != Target::kAvx512Bf16 && target != Target::kNeonBf16) targets.push_back(target);
   }
   return targets;
 }

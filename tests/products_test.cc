@@ -66,7 +66,7 @@ TEST(ProductTest, IsBF16WhereTypesAndTargetHaveIt) {
         options.target = target, options.engine = engine;
         Plan plan;
         ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
-        const bool bf16 = narrow == 7 && engine == Engine::kTile && (target == Target::kAvx512Bf16 || target == Target::kNeonBf16);
+        const bool bf16 = narrow == 7 && engine == Engine::kTile && IsNativeProduct(target, Product::kBF16);
         EXPECT_EQ(plan.product(), bf16 ? Product::kBF16 : Product::kF32) << Name(target) << " " << Name(engine) << " " << narrow;
         EXPECT_NE(plan.ToString().find(std::string("product ") + Name(plan.product())), std::string::npos) << plan.ToString();
       }
@@ -76,7 +76,8 @@ TEST(ProductTest, IsBF16WhereTypesAndTargetHaveIt) {
 
 TEST(ProductTest, F32CanBeForcedAndGivesWhatTheTargetWithoutDotProductsGives) {
   RandomProblem p(BF16(Shape(40, 90, 24, 20)), 1);
-  for (auto [with, without] : {std::pair(Target::kAvx512Bf16, Target::kAvx512), std::pair(Target::kNeonBf16, Target::kNeon)}) {
+  for (auto [with, without] : {std::pair(Target::kAvx512Amx, Target::kAvx512), std::pair(Target::kAvx512Bf16, Target::kAvx512),
+                               std::pair(Target::kNeonBf16, Target::kNeon)}) {
     if (std::count(UsableTargets().begin(), UsableTargets().end(), with) == 0) continue;
     for (Engine engine : {Engine::kTile, Engine::kRow}) {
       RunOn({with, engine, Product::kF32}, p);

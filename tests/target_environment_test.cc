@@ -101,7 +101,7 @@ TEST(TargetEnvironmentTest, ABadNameIsAnErrorFromTheFirstPlanThatListsTheValidOn
 
 TEST(TargetEnvironmentTest, ATargetThatCannotRunHereIsAnErrorAndNotAFallback) {
   for (Target target : {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kNeon, Target::kAvx512Bf16,
-                        Target::kNeonBf16}) {
+                        Target::kNeonBf16, Target::kAvx512Amx}) {
     bool usable = false;
     for (Target t : UsableTargets()) usable = usable || t == target;
     if (usable) continue;

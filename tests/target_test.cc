@@ -18,8 +18,8 @@
 namespace fovea {
 namespace {
 
-constexpr Target kAll[] = {Target::kAuto,   Target::kEmu128, Target::kSse2,       Target::kSse4,    Target::kAvx2,
-                           Target::kAvx512, Target::kNeon,   Target::kAvx512Bf16, Target::kNeonBf16};
+constexpr Target kAll[] = {Target::kAuto,   Target::kEmu128, Target::kSse2,       Target::kSse4,     Target::kAvx2,
+                           Target::kAvx512, Target::kNeon,   Target::kAvx512Bf16, Target::kNeonBf16, Target::kAvx512Amx};
 
 bool Contains(TargetList list, Target target) {
   for (Target t : list) {
@@ -29,7 +29,7 @@ bool Contains(TargetList list, Target target) {
 }
 
 TEST(TargetTest, NamesAndParsingAreInverse) {
-  const char* const names[] = {"auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"};
+  const char* const names[] = {"auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16", "avx512_amx"};
   for (size_t n = 0; n < 9; ++n) {
     EXPECT_STREQ(Name(kAll[n]), names[n]);
     Target parsed = Target::kNeon;
@@ -92,7 +92,7 @@ TEST(TargetTest, TheTestsCopyHasEveryTargetOfTheArchitecture) {
 #if defined(FOVEA_TEST_EMU128_ALONE)
   EXPECT_EQ(CompiledTargets().count, 1u);
 #elif defined(__x86_64__)
-  for (Target target : {Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kAvx512Bf16})
+  for (Target target : {Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kAvx512Bf16, Target::kAvx512Amx})
     EXPECT_TRUE(Contains(CompiledTargets(), target)) << Name(target);
   EXPECT_TRUE(Contains(UsableTargets(), Target::kSse2)) << "part of the architecture";
   EXPECT_FALSE(Contains(CompiledTargets(), Target::kNeon));

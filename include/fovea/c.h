@@ -73,7 +73,8 @@ enum {
   FOVEA_TARGET_AVX512 = 5,
   FOVEA_TARGET_NEON = 6,
   FOVEA_TARGET_AVX512_BF16 = 7,
-  FOVEA_TARGET_NEON_BF16 = 8
+  FOVEA_TARGET_NEON_BF16 = 8,
+  FOVEA_TARGET_AVX512_AMX = 9
 };
 
 // Why a call failed, zero-terminated: for example "v.shape[2] = 96, expected 128 (k.shape[2])"; empty after a call that did not. Need not be initialised.

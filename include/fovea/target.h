@@ -21,6 +21,7 @@ enum class Target : int32_t {
   kNeon = 6,        // AArch64 Advanced SIMD
   kAvx512Bf16 = 7,  // AVX-512 with what Zen 4 and Sapphire Rapids add, dot products of bf16 among it
   kNeonBf16 = 8,    // Advanced SIMD with f16 arithmetic and dot products of bf16: Neoverse N2 and V1
+  kAvx512Amx = 9,   // AVX-512 with AMX's tiles of bf16: Sapphire Rapids. The process asks Linux for them when targets are first looked at
 };
 
 // A fixed list in static storage.
@@ -31,7 +32,7 @@ struct TargetList {
   const Target* end() const { return data + count; }
 };
 
-// "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16"; "unknown" for values outside the enumeration.
+// "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16", "avx512_amx"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Target target) noexcept;
 
 // The target of that name; an error that lists the valid names otherwise. `target` is written only on success.

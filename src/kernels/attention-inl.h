@@ -232,6 +232,8 @@ HWY_INLINE int BeginTiles(const KernelCall& call, const Item& item, const Scratc
 
 template <class Engine>
 void Attend(const KernelCall& call, const Item& item, char* scratch) {
+  const typename Engine::Session session{};
+  static_cast<void>(session);
   Scratch w = CarveScratch<Engine>(call.geometry, scratch);
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(call, item, w, true, tiles);
@@ -289,6 +291,8 @@ HWY_INLINE void Normalise(const Tile& tile, const Span& span, const Geometry& g,
 template <class Engine>
 void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
   using Lanes = typename Engine::Lanes;
+  const typename Engine::Session session{};
+  static_cast<void>(session);
   Scratch w = CarveScratch<Engine>(call.geometry, scratch);
   const Geometry& g = call.geometry;
   const bool weights = call.stage == ScoreStage::kWeights;
@@ -340,28 +344,28 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
   }
 }
 
-// f of the engine that a geometry means: its tiles have one or two vectors of queries, which the plan chooses by the number of rows.
-template <template <int> class Engine, class F>
+// f of the engine that a geometry means: its tiles have kVectors vectors of queries or twice as many, which the plan chooses by the number of rows.
+template <template <int> class Engine, int kVectors, class F>
 HWY_INLINE auto WithTileEngine(const Geometry& g, const F& f) {
-  return g.tile_lanes == kLanes ? f(Engine<1>()) : f(Engine<2>());
+  return g.tile_lanes == kVectors * kLanes ? f(Engine<kVectors>()) : f(Engine<2 * kVectors>());
 }
 
-template <template <int> class Engine>
+template <template <int> class Engine, int kVectors = 1>
 EngineKernels TileKernels() {
   EngineKernels kernels;
-  kernels.lanes = kLanes;
-  kernels.max_tile_rows = 2 * kLanes;
+  kernels.min_tile_rows = kVectors * kLanes;
+  kernels.max_tile_rows = 2 * kVectors * kLanes;
   kernels.scratch_bytes = [](const Geometry& g) {
-    return WithTileEngine<Engine>(g, [&](auto engine) { return CarveScratch<decltype(engine)>(g, nullptr).bytes; });
+    return WithTileEngine<Engine, kVectors>(g, [&](auto engine) { return CarveScratch<decltype(engine)>(g, nullptr).bytes; });
   };
   kernels.attend = [](const KernelCall& call, const Item& item, char* scratch) {
-    WithTileEngine<Engine>(call.geometry, [&](auto engine) { Attend<decltype(engine)>(call, item, scratch); });
+    WithTileEngine<Engine, kVectors>(call.geometry, [&](auto engine) { Attend<decltype(engine)>(call, item, scratch); });
   };
   kernels.matrix = [](const KernelCall& call, const Item& item, char* scratch) {
-    WithTileEngine<Engine>(call.geometry, [&](auto engine) { EmitMatrix<decltype(engine)>(call, item, scratch); });
+    WithTileEngine<Engine, kVectors>(call.geometry, [&](auto engine) { EmitMatrix<decltype(engine)>(call, item, scratch); });
   };
   kernels.merge = [](const KernelCall& call, const MergeItem& item, char* scratch) {
-    WithTileEngine<Engine>(call.geometry, [&](auto engine) { MergeParts<decltype(engine)>(call, item, scratch); });
+    WithTileEngine<Engine, kVectors>(call.geometry, [&](auto engine) { MergeParts<decltype(engine)>(call, item, scratch); });
   };
   return kernels;
 }

@@ -2,6 +2,12 @@
 
 #include "kernels/registry.h"
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 
@@ -12,6 +18,7 @@ namespace {
 // The target whose kernels a target has for what it adds nothing to.
 Target WithoutProducts(Target target) {
   switch (target) {
+    case Target::kAvx512Amx:
     case Target::kAvx512Bf16:
       return Target::kAvx512;
     case Target::kNeonBf16:
@@ -27,18 +34,40 @@ bool CpuHasAvx512Bf16() {
   __builtin_cpu_init();
   return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0 && __builtin_cpu_supports("avx512bf16");
 }
+
+// Whether CPU and system have AMX's tiles and bf16 products and this process may use them. Linux wants to be asked, once per process: it then makes room for
+// the tiles where it saves a thread's state.
+bool MayUseAmx() {
+#if defined(__linux__) && defined(__x86_64__)
+  static const bool may = [] {
+    constexpr uint32_t kBF16 = 1u << 22, kTiles = 1u << 24;      // CPUID leaf 7, EDX
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, since Linux 5.16
+    uint32_t a, b, c, d;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBF16) == 0 || (d & kTiles) == 0) return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return may;
+#else
+  return false;
+#endif
+}
 #endif
 
 }  // namespace
 
 const EngineKernels* FindKernels(Target target, Engine engine, Product product) noexcept {
-  if (product == Product::kBF16) return engine == Engine::kTile ? TileBF16KernelsFor(target) : nullptr;
+  if (product == Product::kBF16) {
+    if (engine != Engine::kTile) return nullptr;
+    const EngineKernels* kernels = TileBF16KernelsFor(target);
+    return kernels != nullptr ? kernels : TileAmxKernelsFor(target);
+  }
   target = WithoutProducts(target);
   return engine == Engine::kTile ? TileF32KernelsFor(target) : RowF32KernelsFor(target);
 }
 
 bool HasProduct(Target target, Product product) noexcept {
-  return product == Product::kBF16 ? HasTileBF16Kernels(target) : (HWY_TARGETS & HighwayTarget(target, product)) != 0;
+  return product == Product::kBF16 ? HasTileBF16Kernels(target) || HasTileAmxKernels(target)
+                                   : (HWY_TARGETS & HighwayTarget(target, product)) != 0;
 }
 
 bool IsNativeProduct(Target target, Product product) noexcept {
@@ -48,6 +77,8 @@ bool IsNativeProduct(Target target, Product product) noexcept {
 int64_t HighwayTarget(Target target, Product product) noexcept {
   if (product == Product::kF32) target = WithoutProducts(target);
   switch (target) {
+    case Target::kAvx512Amx:
+      return HWY_AVX3_SPR;
     case Target::kAvx512Bf16:
       return HWY_AVX3_ZEN4;
     case Target::kAvx512:
@@ -78,6 +109,7 @@ bool CpuSupports(Target target) noexcept {
   if (target == Target::kEmu128) return true;
 #if HWY_ARCH_X86
   if (target == Target::kAvx512Bf16) return CpuHasAvx512Bf16();
+  if (target == Target::kAvx512Amx) return (hwy::SupportedTargets() & HWY_AVX3_SPR) != 0 && MayUseAmx();
 #endif
   return (hwy::SupportedTargets() & HighwayTarget(target, Product::kBF16)) != 0;
 }

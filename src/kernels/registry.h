@@ -34,25 +34,29 @@ const EngineKernels* TileF32KernelsFor(Target target) noexcept;
 const EngineKernels* RowF32KernelsFor(Target target) noexcept;
 const EngineKernels* TileBF16KernelsFor(Target target) noexcept;
 bool HasTileBF16Kernels(Target target) noexcept;
+const EngineKernels* TileAmxKernelsFor(Target target) noexcept;
+bool HasTileAmxKernels(Target target) noexcept;
 
 }  // namespace fovea
 
 // Defines NAME##For(target) from the functions NAME in the namespaces of all targets that the unit was compiled for, and Has##NAME. For use in namespace fovea
 // under HWY_ONCE.
-#define FOVEA_DEFINE_KERNELS(NAME)                             \
-  const EngineKernels* NAME##For(Target target) noexcept {     \
-    switch (target) {                                          \
-      FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_KERNELS_CASE, NAME) \
-      default:                                                 \
-        return nullptr;                                        \
-    }                                                          \
-  }                                                            \
-  bool Has##NAME(Target target) noexcept {                     \
-    switch (target) {                                          \
-      FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_HAS_KERNELS, NAME)  \
-      default:                                                 \
-        return false;                                          \
-    }                                                          \
+#define FOVEA_DEFINE_KERNELS(NAME) FOVEA_DEFINE_KERNELS_OF(NAME, FOVEA_FOR_EACH_COMPILED_TARGET)
+// The same where only the targets of FOR_EACH have the function.
+#define FOVEA_DEFINE_KERNELS_OF(NAME, FOR_EACH)            \
+  const EngineKernels* NAME##For(Target target) noexcept { \
+    switch (target) {                                      \
+      FOR_EACH(FOVEA_KERNELS_CASE, NAME)                   \
+      default:                                             \
+        return nullptr;                                    \
+    }                                                      \
+  }                                                        \
+  bool Has##NAME(Target target) noexcept {                 \
+    switch (target) {                                      \
+      FOR_EACH(FOVEA_HAS_KERNELS, NAME)                    \
+      default:                                             \
+        return false;                                      \
+    }                                                      \
   }
 #define FOVEA_HAS_KERNELS(TARGET, NAMESPACE, NAME) \
   case Target::TARGET:                             \
@@ -65,6 +69,7 @@ bool HasTileBF16Kernels(Target target) noexcept;
 
 // VISIT(Target enumerator, Highway's namespace, argument) for every target that this unit was compiled for.
 #define FOVEA_FOR_EACH_COMPILED_TARGET(VISIT, X) \
+  FOVEA_VISIT_AVX512_AMX(VISIT, X)               \
   FOVEA_VISIT_AVX512_BF16(VISIT, X)              \
   FOVEA_VISIT_AVX512(VISIT, X)                   \
   FOVEA_VISIT_AVX2(VISIT, X)                     \
@@ -73,6 +78,11 @@ bool HasTileBF16Kernels(Target target) noexcept;
   FOVEA_VISIT_NEON_BF16(VISIT, X)                \
   FOVEA_VISIT_NEON(VISIT, X)                     \
   FOVEA_VISIT_EMU128(VISIT, X)
+#if HWY_TARGETS & HWY_AVX3_SPR
+#define FOVEA_VISIT_AVX512_AMX(VISIT, X) VISIT(kAvx512Amx, N_AVX3_SPR, X)
+#else
+#define FOVEA_VISIT_AVX512_AMX(VISIT, X)
+#endif
 #if HWY_TARGETS & HWY_AVX3_ZEN4
 #define FOVEA_VISIT_AVX512_BF16(VISIT, X) VISIT(kAvx512Bf16, N_AVX3_ZEN4, X)
 #else

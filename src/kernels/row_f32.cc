@@ -14,7 +14,6 @@ namespace HWY_NAMESPACE {
 
 EngineKernels RowF32Kernels() {
   EngineKernels kernels;
-  kernels.lanes = kLanes;
   kernels.max_tile_rows = LanesAreKeys::kRows;
   kernels.scratch_bytes = [](const Geometry& g) { return CarveScratch<RowEngine>(g, nullptr).bytes; };
   kernels.attend = Attend<RowEngine>;

@@ -131,6 +131,7 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
 // How engines that multiply in f32 take Q, K and V, and keep P and O.
 template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
+  using Session = NoSession;
   using Weights = WeightsF32;
   using KeyRows = Rows;
   using ValueRows = Values;
@@ -138,6 +139,7 @@ struct F32Operands {
   static constexpr bool kReadsNarrow = reads_narrow;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
+  static int64_t ScoreColumns(int64_t keys) { return keys; }
   static int64_t OutputColumns(int64_t dv) { return dv; }
   static int64_t KeyFloats(int64_t keys, int64_t dk) { return keys * CopiedStride(dk); }
   static int64_t ValueFloats(int64_t keys, int64_t dv) { return keys * CopiedStride(dv); }

@@ -17,6 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
+// For engines that need no state of the CPU while an item runs.
+struct NoSession {};
+
 // Keys [first, first + n) of a sequence.
 struct Block {
   int64_t first;
@@ -119,7 +122,7 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.exponents = carver.Take<float>(g.tiles * 2 * rows);
   w.row_values = carver.Take<float>(2 * rows);
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
-  w.s = carver.Take<float>(Lanes::TileFloats(rows, g.block_keys));
+  w.s = carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)));
   w.mask_words = carver.Take<float>(std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
   w.k = carver.Take<float>(Engine::KeyFloats(g.block_keys, g.dk));

@@ -244,6 +244,7 @@ struct PairValues {
 template <int kVectors>
 struct TileBF16Engine {
   using Lanes = LanesAreQueries<kVectors>;
+  using Session = NoSession;
   using Weights = WeightPairs;
   using KeyRows = PairRows;
   using ValueRows = PairValues;
@@ -252,6 +253,7 @@ struct TileBF16Engine {
     return keys / kPairKeys + (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / kPairChannels);
   }
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, (dk + 1) / 2); }
+  static int64_t ScoreColumns(int64_t keys) { return keys; }
   static int64_t OutputColumns(int64_t dv) { return dv + 1; }
   static int64_t KeyFloats(int64_t keys, int64_t dk) { return keys * KeyStride(dk) / 4; }
   static int64_t ValueFloats(int64_t keys, int64_t dv) { return (keys + 1) / 2 * ValueStride(dv) / 4; }

@@ -1,0 +1,112 @@
+// AMX's tiles: eight registers of 16 rows of 64 bytes. What one holds is 16 × 16 floats, or 16 rows of 16 pairs of bf16.
+//
+// In assembly: compilers have intrinsics for them only behind build flags, and allocate no tiles, so nothing else touches them. Where the target has none,
+// plain memory and the bf16 products of tile_bf16-inl.h do the same.
+#if defined(FOVEA_SRC_KERNELS_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_AMX_INL_H_
+#undef FOVEA_SRC_KERNELS_AMX_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_AMX_INL_H_
+#endif
+
+#include "kernels/tile_bf16-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kAmxRows = 16;
+constexpr int64_t kAmxPairs = 16;  // of a row: 64 bytes
+
+#if HWY_TARGET == HWY_AVX3_SPR
+
+// While one exists, this thread's tiles are all of the full size. The CPU has no tiles outside, which keeps switches of threads cheap.
+class AmxSession {
+ public:
+  HWY_INLINE AmxSession() {
+    struct Configuration {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static_assert(sizeof(Configuration) == 64, "as LDTILECFG reads it");
+    const Configuration configuration;
+    __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
+  }
+  HWY_INLINE ~AmxSession() { __asm__ volatile("tilerelease"); }
+  AmxSession(const AmxSession&) = delete;
+  AmxSession& operator=(const AmxSession&) = delete;
+};
+
+// Strides in bytes. kTile: the number of the register.
+struct AmxTiles {
+  template <int kTile>
+  HWY_INLINE void Zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
+  template <int kTile>
+  HWY_INLINE void Load(const void* p, int64_t stride) {
+    __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
+  }
+  template <int kTile>
+  HWY_INLINE void Store(void* p, int64_t stride) const {
+    __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
+  }
+  // C[r][c] += Σ_k A[r][k] · B[k][c] over 16 pairs k.
+  template <int kC, int kA, int kB>
+  HWY_INLINE void AddPairProducts() {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
+};
+
+#else
+
+class AmxSession {
+ public:
+  AmxSession() {}
+};
+
+class AmxTiles {
+ public:
+  template <int kTile>
+  void Zero() {
+    std::memset(tiles_[kTile], 0, sizeof(tiles_[kTile]));
+  }
+  template <int kTile>
+  void Load(const void* p, int64_t stride) {
+    for (int64_t r = 0; r < kAmxRows; ++r) CopyBytes(static_cast<const char*>(p) + r * stride, sizeof(Row), tiles_[kTile][r]);
+  }
+  template <int kTile>
+  void Store(void* p, int64_t stride) const {
+    for (int64_t r = 0; r < kAmxRows; ++r) {
+      CopyBytes(reinterpret_cast<const char*>(tiles_[kTile][r]), sizeof(Row), static_cast<char*>(p) + r * stride);
+    }
+  }
+  template <int kC, int kA, int kB>
+  void AddPairProducts() {
+    const DF df;
+    for (int64_t r = 0; r < kAmxRows; ++r) {
+      for (int64_t c = 0; c < kAmxPairs; c += kLanes) {
+        float* to = tiles_[kC][r] + c;
+        VF sum = hn::Load(df, to);
+        for (int64_t k = 0; k < kAmxRows; ++k) {
+          const VPairs a = BroadcastPair(reinterpret_cast<const char*>(tiles_[kA][r] + k));
+          sum = HWY_NAMESPACE::AddPairProducts(a, LoadPairs(tiles_[kB][k] + c), sum);
+        }
+        hn::Store(sum, df, to);
+      }
+    }
+  }
+
+ private:
+  using Row = float[kAmxPairs];
+  HWY_ALIGN Row tiles_[8][kAmxRows];
+};
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
