@@ -13,7 +13,7 @@ namespace {
 
 // A tile-engine item has few enough tiles for a worker's scratch to stay in L2 beside K and V: at usual head sizes, and at any.
 constexpr int64_t kUsualHead = 128;
-constexpr size_t kUsualScratchBytes = size_t{256} << 10;
+constexpr size_t kUsualScratchBytes = size_t{512} << 10;
 constexpr size_t kScratchBytes = size_t{1} << 20;
 // Keys of a block. Tile: S of a tile (16 KiB for 32 queries) stays in L1, and O is loaded and stored seldom. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
 constexpr int32_t kTileBlockKeys = 128;

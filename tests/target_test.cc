@@ -5,6 +5,8 @@
 #include <hwy/detect_targets.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -115,6 +117,12 @@ TEST(TargetTest, UsableIsWhatThisCpuReports) {
                     __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("gfni") &&
                     __builtin_cpu_supports("vpclmulqdq");
   EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512Bf16), bf16);
+#if defined(__linux__)
+  std::ifstream file("/proc/cpuinfo");
+  const std::string cpu{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const bool amx = cpu.find(" amx_tile") != std::string::npos && cpu.find(" amx_bf16") != std::string::npos;
+  EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512Amx), amx) << "Linux lists what it lets processes use";
+#endif
 }
 #endif
 

@@ -20,10 +20,10 @@ constexpr int64_t kAmxPairs = 16;  // of a row: 64 bytes
 
 #if HWY_TARGET == HWY_AVX3_SPR
 
-// While one exists, this thread's tiles are all of the full size. The CPU has no tiles outside, which keeps switches of threads cheap.
-class AmxSession {
+// While one exists, this thread's tiles are all of the full size. Outside the CPU has none, which keeps switches of threads cheap.
+class AmxTiles {
  public:
-  HWY_INLINE AmxSession() {
+  AmxTiles() {
     struct Configuration {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -33,13 +33,11 @@ class AmxSession {
     const Configuration configuration;
     __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
   }
-  HWY_INLINE ~AmxSession() { __asm__ volatile("tilerelease"); }
-  AmxSession(const AmxSession&) = delete;
-  AmxSession& operator=(const AmxSession&) = delete;
-};
+  ~AmxTiles() { __asm__ volatile("tilerelease"); }
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
 
-// Strides in bytes. kTile: the number of the register.
-struct AmxTiles {
+  // Strides in bytes. kTile: the number of the register.
   template <int kTile>
   HWY_INLINE void Zero() {
     __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
@@ -60,11 +58,6 @@ struct AmxTiles {
 };
 
 #else
-
-class AmxSession {
- public:
-  AmxSession() {}
-};
 
 class AmxTiles {
  public:

@@ -20,6 +20,25 @@ namespace HWY_NAMESPACE {
 constexpr int kMaxTiles = 64;
 constexpr int64_t kBlocksOfItsEnd = 3;  // behind which an item prepares for the next one
 
+// How Scores and Accumulate of an engine run: at once.
+template <class Engine, bool runs_along = Engine::kRunsAlong>
+struct Work {
+  HWY_INLINE void Scores(const Tile& tile, const typename Engine::KeyRows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+    Engine::Scores(tile, k, span, g, s, ahead);
+  }
+  HWY_INLINE void Accumulate(const Tile& tile, const typename Engine::ValueRows& v, const Span& span, const Geometry& g, float* p,
+                             Ahead& ahead) {
+    Engine::Accumulate(tile, v, span, g, p, ahead);
+  }
+  void SpreadOver(int64_t) {}
+  void Step() {}
+  void FinishScores() {}
+  void Finish() {}
+};
+// Or, where the engine says so, in pieces, in the steps of another tile's softmax: O of a tile and S of the next one.
+template <class Engine>
+struct Work<Engine, true> : Engine::Work {};
+
 // m = −inf, l = 0, O = 0; or m = sink, l = 1 where a sink takes part.
 template <class Engine>
 HWY_INLINE void BeginTile(const KernelCall& call, const Item& item, const Tile& tile, bool with_output) {
@@ -88,7 +107,7 @@ HWY_INLINE KeyRange VisibleBlocks(const KernelCall& call, const Item& item, cons
   return keys;
 }
 
-// Every block of keys that some tile sees, as scores: visit(tile, block, span, values, ahead) finds S of the tile in scratch.
+// Every block of keys that some tile sees, as scores: visit(tile, block, span, values, ahead, work) finds S of the tile in w.s.
 template <class Engine, class Visit>
 HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Tile* tiles, int count, bool with_values, Scratch& w,
                                    const Visit& visit) {
@@ -96,16 +115,18 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
   const Geometry& g = call.geometry;
   const KeyRange keys = VisibleBlocks<Engine>(call, item, tiles, count);
   Ahead ahead;
+  Work<Engine> work;
   Span spans[kMaxTiles];
+  int seen_tiles[kMaxTiles];
   bool ends = false;
   for (int64_t first = keys.first; first < keys.end; first += g.block_keys) {
     const Block block = {first, std::min<int64_t>(g.block_keys, item.keys.end - first)};
     bool removes = call.problem->score.bias.present();
-    int64_t seen = 0;
+    int seen = 0;
     for (int t = 0; t < count; ++t) {
       spans[t] = SpanOf<Lanes>(call, item, tiles[t], block);
       if (spans[t].first == spans[t].end) continue;
-      ++seen;
+      seen_tiles[seen++] = t;
       removes = removes || spans[t].partial || spans[t].masked || spans[t].in_tree;
     }
     if (seen == 0) continue;
@@ -127,23 +148,30 @@ HWY_INLINE void ForEachScoredBlock(const KernelCall& call, const Item& item, Til
       if (call.next != nullptr) AddItem(call, *call.next, ahead.item);
       ahead.item.SpreadOver(seen * Engine::MicroKernelCalls(block.n + std::max<int64_t>(left, 0), g));
     }
-    for (int t = 0; t < count; ++t) {
-      const Tile& tile = tiles[t];
-      const Span& span = spans[t];
-      if (span.first == span.end) continue;
-      Engine::Scores(tile, k, span, g, w.s, ahead);
+    for (int n = 0; n < seen; ++n) {
+      const Tile& tile = tiles[seen_tiles[n]];
+      const Span& span = spans[seen_tiles[n]];
+      if (!Engine::kRunsAlong || n == 0) work.Scores(tile, k, span, g, w.s, ahead);
+      work.FinishScores();
       Modify<Lanes>(call, item, tile, block, span, w);
       if (span.partial) MaskByPosition<Lanes>(tile, block, span, g.block_keys, w.row_values, g.tile_lanes, w.s);
       Engine::Seal(tile, span, g.block_keys, w.s);
-      visit(tile, block, span, v, ahead);
+      if constexpr (Engine::kRunsAlong) {
+        if (n + 1 < seen) work.Scores(tiles[seen_tiles[n + 1]], k, spans[seen_tiles[n + 1]], g, w.next_s, ahead);
+      }
+      visit(tile, block, span, v, ahead, work);
+      if constexpr (Engine::kRunsAlong) std::swap(w.s, w.next_s);
     }
+    work.Finish();
   }
 }
 
 template <class Engine>
-HWY_INLINE void SoftmaxOf(const Tile& tile, const Span& span, const Geometry& g, float* s) {
+HWY_INLINE void SoftmaxOf(const Tile& tile, const Span& span, const Geometry& g, float* s, Work<Engine>& work) {
   using Lanes = typename Engine::Lanes;
-  Softmax<Lanes, typename Engine::Weights>(s, tile.count, span.first, RoundUp(span.end, Lanes::kKeyStep), g.block_keys, tile.state);
+  const int64_t end = RoundUp(span.end, Lanes::kKeyStep);
+  work.SpreadOver((tile.count + Lanes::kRowStep - 1) / Lanes::kRowStep * ((end - span.first) / (4 * Lanes::kKeyStep)));
+  Softmax<Lanes, typename Engine::Weights>(s, tile.count, span.first, end, g.block_keys, tile.state, work);
 }
 
 // The rows of an output tensor that the tile writes: those of query 0 are `index` on the third axis of `batch`.
@@ -232,18 +260,18 @@ HWY_INLINE int BeginTiles(const KernelCall& call, const Item& item, const Scratc
 
 template <class Engine>
 void Attend(const KernelCall& call, const Item& item, char* scratch) {
-  const typename Engine::Session session{};
-  static_cast<void>(session);
   Scratch w = CarveScratch<Engine>(call.geometry, scratch);
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(call, item, w, true, tiles);
   ForEachScoredBlock<Engine>(call, item, tiles, count, true, w,
-                             [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows& v, Ahead& ahead)
-                                 HWY_ATTR {
-                                   SoftmaxOf<Engine>(tile, span, call.geometry, w.s);
-                                   Engine::Accumulate(tile, v, span, call.geometry, w.s, ahead);
-                                   if (v.poisoned != nullptr) AddPoisoned<Engine>(call, item, tile, block, span, v.poisoned, w);
-                                 });
+                             [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows& v, Ahead& ahead,
+                                 Work<Engine>& work) HWY_ATTR {
+                               SoftmaxOf<Engine>(tile, span, call.geometry, w.s, work);
+                               work.Accumulate(tile, v, span, call.geometry, w.s, ahead);
+                               if (v.poisoned == nullptr) return;
+                               work.Finish();
+                               AddPoisoned<Engine>(call, item, tile, block, span, v.poisoned, w);
+                             });
   for (int t = 0; t < count; ++t) Finish<Engine>(call, item, tiles[t], w);
 }
 
@@ -291,8 +319,6 @@ HWY_INLINE void Normalise(const Tile& tile, const Span& span, const Geometry& g,
 template <class Engine>
 void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
   using Lanes = typename Engine::Lanes;
-  const typename Engine::Session session{};
-  static_cast<void>(session);
   Scratch w = CarveScratch<Engine>(call.geometry, scratch);
   const Geometry& g = call.geometry;
   const bool weights = call.stage == ScoreStage::kWeights;
@@ -302,12 +328,12 @@ void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
   for (bool final : {false, true}) {
     if (!final && !weights) continue;
     ForEachScoredBlock<Engine>(call, item, tiles, count, false, w,
-                               [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows&, Ahead&)
-                                   HWY_ATTR {
-                                     if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s);
-                                     if (weights) Normalise<Lanes>(tile, span, g, w);
-                                     StoreScores<Engine>(call, item, tile, block, span, w);
-                                   });
+                               [&](const Tile& tile, const Block& block, const Span& span, const typename Engine::ValueRows&, Ahead&,
+                                   Work<Engine>& work) HWY_ATTR {
+                                 if (!final) return SoftmaxOf<Engine>(tile, span, g, w.s, work);
+                                 if (weights) Normalise<Lanes>(tile, span, g, w);
+                                 StoreScores<Engine>(call, item, tile, block, span, w);
+                               });
   }
 }
 

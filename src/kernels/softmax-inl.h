@@ -60,8 +60,11 @@ HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfi
 template <class Lanes>
 constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
 
-template <class Lanes, class Weights>
-FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state) {
+//
+// `along` gets a Step for every four vectors: an engine may have other work to do meanwhile, of instructions that do not compete with these.
+template <class Lanes, class Weights, class Along>
+FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state,
+                       Along& along) {
   const DF df;
   constexpr int64_t kStep = Lanes::kKeyStep;
   constexpr int64_t kUnroll = 4 * kStep;
@@ -92,6 +95,7 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
       const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base));
       const VF p3 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 3 * stride), base));
       Weights::StoreFour(p0, p1, p2, p3, stride, to);
+      along.Step();
       sum0 = hn::Add(sum0, p0);
       sum1 = hn::Add(sum1, p1);
       sum2 = hn::Add(sum2, p2);

@@ -131,12 +131,12 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
 // How engines that multiply in f32 take Q, K and V, and keep P and O.
 template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
-  using Session = NoSession;
   using Weights = WeightsF32;
   using KeyRows = Rows;
   using ValueRows = Values;
   static constexpr int64_t kAliasing = aliasing;
   static constexpr bool kReadsNarrow = reads_narrow;
+  static constexpr bool kRunsAlong = false;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
   static int64_t ScoreColumns(int64_t keys) { return keys; }

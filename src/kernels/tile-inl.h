@@ -17,9 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// For engines that need no state of the CPU while an item runs.
-struct NoSession {};
-
 // Keys [first, first + n) of a sequence.
 struct Block {
   int64_t first;
@@ -77,7 +74,7 @@ struct Scratch {
   ScratchHeader* header;
   float *q, *o, *m, *l, *alpha, *exponents, *row_values;
   KeyRange* visible;
-  float *s, *mask_words, *stage, *k, *v, *v_row;
+  float *s, *next_s, *mask_words, *stage, *k, *v, *v_row;
   uint64_t* poisoned;
   size_t bytes;
 };
@@ -123,6 +120,7 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.row_values = carver.Take<float>(2 * rows);
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
   w.s = carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)));
+  w.next_s = Engine::kRunsAlong ? carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys))) : nullptr;
   w.mask_words = carver.Take<float>(std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
   w.k = carver.Take<float>(Engine::KeyFloats(g.block_keys, g.dk));

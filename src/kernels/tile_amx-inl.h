@@ -17,8 +17,6 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kAmxStep = 2 * kAmxPairs;  // terms of a sum
 constexpr int64_t kAmxItemRows = 256;        // for which transposing V of a block pays
-// Tiles of S or O that a micro-kernel holds along keys or channels; along queries it holds all of its two at most. A and B take as many again.
-constexpr int64_t kAmxTogether = 2;
 
 // Vᵀ of a block: for every 32 keys, `channels` rows of their 16 pairs.
 struct TransposedValues {
@@ -27,78 +25,169 @@ struct TransposedValues {
   const uint64_t* poisoned;  // as in Values
 };
 
-// s[j][:] = Σ_c k[j][c] · q[c][:] for 16 or 32 keys and all queries of a tile; c in ascending order, a step at a time.
-template <int kKeyTiles, int kQueryTiles>
-FOVEA_HOT void AmxScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t steps,
-                           float* HWY_RESTRICT s) {
-  constexpr int64_t kRows = kQueryTiles * kAmxRows, kRowBytes = 4 * kRows;
-  AmxTiles t;
-  t.template Zero<0>();
-  if constexpr (kQueryTiles > 1) t.template Zero<1>();
-  if constexpr (kKeyTiles > 1) t.template Zero<2>();
-  if constexpr (kKeyTiles > 1 && kQueryTiles > 1) t.template Zero<3>();
-  for (; steps > 0; --steps, k += 2 * kAmxStep, q += kAmxPairs * kRows) {
-    t.template Load<4>(k, k_stride);
-    t.template Load<6>(q, kRowBytes);
-    t.template AddPairProducts<0, 4, 6>();
-    if constexpr (kQueryTiles > 1) {
-      t.template Load<7>(q + kAmxRows, kRowBytes);
-      t.template AddPairProducts<1, 4, 7>();
-    }
-    if constexpr (kKeyTiles > 1) {
-      t.template Load<5>(k + kAmxRows * k_stride, k_stride);
-      t.template AddPairProducts<2, 5, 6>();
-      if constexpr (kQueryTiles > 1) t.template AddPairProducts<3, 5, 7>();
-    }
-  }
-  t.template Store<0>(s, kRowBytes);
-  if constexpr (kQueryTiles > 1) t.template Store<1>(s + kAmxRows, kRowBytes);
-  if constexpr (kKeyTiles > 1) t.template Store<2>(s + kAmxRows * kRows, kRowBytes);
-  if constexpr (kKeyTiles > 1 && kQueryTiles > 1) t.template Store<3>(s + kAmxRows * kRows + kAmxRows, kRowBytes);
-}
+// A product that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if `adds`, for 16·row_tiles rows r and all queries of a tile; x in ascending
+// order, 32 terms a step.
+struct AmxProduct {
+  const char* a = nullptr;
+  int64_t a_stride = 0;  // bytes, from row to row …
+  int64_t a_step = 0;    // … and from step to step
+  const float* b = nullptr;
+  float* c = nullptr;
+  bool adds = false;
+  int64_t steps = 0;      // of all terms
+  int64_t row_tiles = 0;  // left
+  int64_t step = 0;       // of the one or two row tiles that are worked on
 
-// o[c][:] += Σ_j v[c][j] · p[j][:] for 16 or 32 channels and all queries of a tile; j in ascending order, a step at a time. v_step: floats of Vᵀ a step.
-template <int kChannelTiles, int kQueryTiles>
-FOVEA_HOT void AmxAccumulateOf(const float* HWY_RESTRICT v, int64_t v_step, const float* HWY_RESTRICT p, int64_t steps,
-                               float* HWY_RESTRICT o) {
-  constexpr int64_t kRows = kQueryTiles * kAmxRows, kRowBytes = 4 * kRows, kValueBytes = 4 * kAmxPairs;
-  AmxTiles t;
-  float* const o1 = o + kAmxRows * kRows;
-  t.template Load<0>(o, kRowBytes);
-  if constexpr (kQueryTiles > 1) t.template Load<1>(o + kAmxRows, kRowBytes);
-  if constexpr (kChannelTiles > 1) t.template Load<2>(o1, kRowBytes);
-  if constexpr (kChannelTiles > 1 && kQueryTiles > 1) t.template Load<3>(o1 + kAmxRows, kRowBytes);
-  for (; steps > 0; --steps, v += v_step, p += kAmxPairs * kRows) {
-    t.template Load<4>(v, kValueBytes);
-    t.template Load<6>(p, kRowBytes);
-    t.template AddPairProducts<0, 4, 6>();
-    if constexpr (kQueryTiles > 1) {
-      t.template Load<7>(p + kAmxRows, kRowBytes);
-      t.template AddPairProducts<1, 4, 7>();
+  int64_t StepsLeft() const { return (row_tiles + 1) / 2 * steps - step; }
+};
+
+// Scores and Accumulate in pieces of a few tile products: two by two tiles of C, two of A, two of B.
+template <class Engine>
+class AmxWork {
+ public:
+  HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+    const int64_t first = span.first / kAmxRows * kAmxRows, end = RoundUp(span.end, kAmxRows);
+    ahead_ = &ahead;
+    scores_.a = k.data + first * k.stride;
+    scores_.a_stride = k.stride;
+    scores_.a_step = 2 * kAmxStep;
+    scores_.b = tile.q;
+    scores_.c = s + first * kRows;
+    scores_.steps = Engine::Channels(g.dk) / kAmxStep;
+    scores_.row_tiles = (end - first) / kAmxRows;
+    s_begin_ = scores_.c;
+    s_end_ = s + end * kRows;
+    factor_ = tile.factor;
+  }
+
+  HWY_INLINE void Accumulate(const Tile& tile, const TransposedValues& v, const Span& span, const Geometry& g, float* p, Ahead& ahead) {
+    const DF df;
+    Finish();
+    ahead_ = &ahead;
+    // Weights of the keys that a step has and the span has not.
+    const int64_t first = span.first / kAmxStep * kAmxStep, end = RoundUp(span.end, kAmxStep);
+    std::fill(p + first / 2 * kRows, p + span.first / 2 * kRows, 0.0f);
+    std::fill(p + (span.end + 1) / 2 * kRows, p + end / 2 * kRows, 0.0f);
+    for (int row = 0; row < kRows; row += kLanes) {
+      const VF alpha = hn::Load(df, tile.state.alpha + row);
+      float* o = tile.o + row;
+      for (int64_t c = 0; c <= g.dv; ++c, o += kRows) hn::Store(hn::Mul(hn::Load(df, o), alpha), df, o);
     }
-    if constexpr (kChannelTiles > 1) {
-      t.template Load<5>(v + kAmxRows * kAmxPairs, kValueBytes);
-      t.template AddPairProducts<2, 5, 6>();
-      if constexpr (kQueryTiles > 1) t.template AddPairProducts<3, 5, 7>();
+    accumulate_.a_step = 4 * v.channels * kAmxPairs;
+    accumulate_.a = reinterpret_cast<const char*>(v.data) + first / kAmxStep * accumulate_.a_step;
+    accumulate_.a_stride = 4 * kAmxPairs;
+    accumulate_.b = p + first / 2 * kRows;
+    accumulate_.c = tile.o;
+    accumulate_.adds = true;
+    accumulate_.steps = (end - first) / kAmxStep;
+    accumulate_.row_tiles = v.channels / kAmxRows;
+  }
+
+  // What is left shall be done within so many steps.
+  HWY_INLINE void SpreadOver(int64_t steps) {
+    left_ = accumulate_.StepsLeft() + scores_.StepsLeft();
+    over_ = steps;
+    credit_ = 0;
+  }
+  HWY_INLINE void Step() {
+    for (credit_ += left_; credit_ >= over_; credit_ -= over_) {
+      if (accumulate_.row_tiles > 0) {
+        Run(accumulate_);
+      } else {
+        Run(scores_);
+      }
     }
   }
-  t.template Store<0>(o, kRowBytes);
-  if constexpr (kQueryTiles > 1) t.template Store<1>(o + kAmxRows, kRowBytes);
-  if constexpr (kChannelTiles > 1) t.template Store<2>(o1, kRowBytes);
-  if constexpr (kChannelTiles > 1 && kQueryTiles > 1) t.template Store<3>(o1 + kAmxRows, kRowBytes);
-}
+
+  HWY_INLINE void FinishScores() {
+    if (s_begin_ == nullptr) return;
+    Finish();
+  }
+  HWY_INLINE void Finish() {
+    const DF df;
+    while (accumulate_.row_tiles > 0) Run(accumulate_);
+    while (scores_.row_tiles > 0) Run(scores_);
+    if (factor_ != 1.0f) {
+      const VF factor = hn::Set(df, factor_);
+      for (float* s = s_begin_; s < s_end_; s += kLanes) hn::Store(hn::Mul(hn::Load(df, s), factor), df, s);
+    }
+    s_begin_ = s_end_ = nullptr;
+    factor_ = 1.0f;
+  }
+
+ private:
+  static constexpr int64_t kRows = Engine::Lanes::kRows, kRowBytes = 4 * kRows;
+  static constexpr int kQueryTiles = kRows / kAmxRows;
+
+  HWY_INLINE void Run(AmxProduct& p) {
+    ahead_->Step();
+    if (p.row_tiles > 1) {
+      RunStep<2>(p);
+    } else {
+      RunStep<1>(p);
+    }
+  }
+
+  template <int kRowTiles>
+  HWY_INLINE void RunStep(AmxProduct& p) {
+    float *const c0 = p.c, *const c1 = p.c + kAmxRows * kRows;
+    if (p.step == 0) {
+      if (p.adds) {
+        t_.template Load<0>(c0, kRowBytes);
+        if constexpr (kQueryTiles > 1) t_.template Load<1>(c0 + kAmxRows, kRowBytes);
+        if constexpr (kRowTiles > 1) t_.template Load<2>(c1, kRowBytes);
+        if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Load<3>(c1 + kAmxRows, kRowBytes);
+      } else {
+        t_.template Zero<0>();
+        if constexpr (kQueryTiles > 1) t_.template Zero<1>();
+        if constexpr (kRowTiles > 1) t_.template Zero<2>();
+        if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Zero<3>();
+      }
+    }
+    const char* a = p.a + p.step * p.a_step;
+    const float* b = p.b + p.step * kAmxPairs * kRows;
+    t_.template Load<4>(a, p.a_stride);
+    t_.template Load<6>(b, kRowBytes);
+    t_.template AddPairProducts<0, 4, 6>();
+    if constexpr (kQueryTiles > 1) {
+      t_.template Load<7>(b + kAmxRows, kRowBytes);
+      t_.template AddPairProducts<1, 4, 7>();
+    }
+    if constexpr (kRowTiles > 1) {
+      t_.template Load<5>(a + kAmxRows * p.a_stride, p.a_stride);
+      t_.template AddPairProducts<2, 5, 6>();
+      if constexpr (kQueryTiles > 1) t_.template AddPairProducts<3, 5, 7>();
+    }
+    if (++p.step < p.steps) return;
+    t_.template Store<0>(c0, kRowBytes);
+    if constexpr (kQueryTiles > 1) t_.template Store<1>(c0 + kAmxRows, kRowBytes);
+    if constexpr (kRowTiles > 1) t_.template Store<2>(c1, kRowBytes);
+    if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Store<3>(c1 + kAmxRows, kRowBytes);
+    p.step = 0;
+    p.row_tiles -= kRowTiles;
+    p.a += kRowTiles * kAmxRows * p.a_stride;
+    p.c += kRowTiles * kAmxRows * kRows;
+  }
+
+  AmxTiles t_;
+  AmxProduct accumulate_, scores_;
+  Ahead* ahead_ = nullptr;
+  float *s_begin_ = nullptr, *s_end_ = nullptr;  // S of scores_ that its factor has not reached
+  float factor_ = 1.0f;
+  int64_t left_ = 0, over_ = 1, credit_ = 0;
+};
 
 template <int kVectors>
 struct TileAmxEngine : TileBF16Engine<kVectors> {
   using Base = TileBF16Engine<kVectors>;
   using Lanes = typename Base::Lanes;
-  using Session = AmxSession;
+  using Work = AmxWork<TileAmxEngine>;
   using ValueRows = TransposedValues;
-  static constexpr int kQueryTiles = Lanes::kRows / kAmxRows;
-  static_assert(Lanes::kRows == kQueryTiles * kAmxRows && kQueryTiles <= 2, "whole tiles");
+  static constexpr bool kRunsAlong = true;
+  static_assert(Lanes::kRows == kAmxRows || Lanes::kRows == 2 * kAmxRows, "whole tiles");
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
-    return keys / (kAmxTogether * kAmxRows) + (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / (kAmxTogether * kAmxRows));
+    return keys / kAmxStep * (Channels(g.dk) / kAmxStep + OutputColumns(g.dv) / kAmxStep);
   }
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, Channels(dk) / 2); }
   static int64_t ScoreColumns(int64_t keys) { return RoundUp(keys, kAmxStep); }
@@ -155,49 +244,10 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
     return {transposed, channels, values.poisoned};
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
-    const DF df;
-    const int64_t steps = Channels(g.dk) / kAmxStep, end = RoundUp(span.end, kAmxRows);
-    int64_t j = span.first / kAmxRows * kAmxRows;
-    const int64_t first = j;
-    for (; j + kAmxTogether * kAmxRows <= end; j += kAmxTogether * kAmxRows) {
-      ahead.Step();
-      AmxScoresOf<kAmxTogether, kQueryTiles>(k.data + j * k.stride, k.stride, tile.q, steps, s + Lanes::Index(0, j, 0));
-    }
-    if (j < end) AmxScoresOf<1, kQueryTiles>(k.data + j * k.stride, k.stride, tile.q, steps, s + Lanes::Index(0, j, 0));
-    if (tile.factor == 1.0f) return;
-    const VF factor = hn::Set(df, tile.factor);
-    for (float* p = s + Lanes::Index(0, first, 0); p < s + Lanes::Index(0, end, 0); p += kLanes)
-      hn::Store(hn::Mul(hn::Load(df, p), factor), df, p);
-  }
-
-  static HWY_INLINE void Accumulate(const Tile& tile, const TransposedValues& v, const Span& span, const Geometry& g, float* s,
-                                    Ahead& ahead) {
-    const DF df;
-    // Weights of the keys that a step has and the span has not.
-    const int64_t first = span.first / kAmxStep * kAmxStep, end = RoundUp(span.end, kAmxStep);
-    std::fill(s + Lanes::Index(0, first / 2, 0), s + Lanes::Index(0, span.first / 2, 0), 0.0f);
-    std::fill(s + Lanes::Index(0, (span.end + 1) / 2, 0), s + Lanes::Index(0, end / 2, 0), 0.0f);
-    for (int row = 0; row < Lanes::kRows; row += kLanes) {
-      const VF alpha = hn::Load(df, tile.state.alpha + row);
-      float* o = tile.o + row;
-      for (int64_t c = 0; c < Base::OutputColumns(g.dv); ++c, o += Lanes::kRows) hn::Store(hn::Mul(hn::Load(df, o), alpha), df, o);
-    }
-    const int64_t v_step = v.channels * kAmxPairs, steps = (end - first) / kAmxStep;
-    const float* from = v.data + first / kAmxStep * v_step;
-    const float* p = s + Lanes::Index(0, first / 2, 0);
-    float* o = tile.o;
-    int64_t n = v.channels;
-    constexpr int64_t kChannels = kAmxTogether * kAmxRows;
-    for (; n >= kChannels; n -= kChannels, from += kChannels * kAmxPairs, o += kChannels * Lanes::kRows) {
-      ahead.Step();
-      AmxAccumulateOf<kAmxTogether, kQueryTiles>(from, v_step, p, steps, o);
-    }
-    if (n > 0) AmxAccumulateOf<1, kQueryTiles>(from, v_step, p, steps, o);
-  }
+  // Channels of Q and K in scratch.
+  static int64_t Channels(int64_t dk) { return RoundUp(dk, kAmxStep); }
 
  private:
-  static int64_t Channels(int64_t dk) { return RoundUp(dk, kAmxStep); }
   static int64_t KeyStride(int64_t dk) { return 4 * CopiedStride(Channels(dk) / 2); }
   static int64_t TransposedFloats(int64_t keys, int64_t dv) { return RoundUp(keys, kAmxStep) / 2 * OutputColumns(dv); }
 };

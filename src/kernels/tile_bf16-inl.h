@@ -244,10 +244,10 @@ struct PairValues {
 template <int kVectors>
 struct TileBF16Engine {
   using Lanes = LanesAreQueries<kVectors>;
-  using Session = NoSession;
   using Weights = WeightPairs;
   using KeyRows = PairRows;
   using ValueRows = PairValues;
+  static constexpr bool kRunsAlong = false;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
     return keys / kPairKeys + (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / kPairChannels);
