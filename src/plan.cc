@@ -11,9 +11,8 @@
 namespace fovea {
 namespace {
 
-// A tile-engine item has few enough tiles for a worker's scratch to stay in L2 beside K and V: at usual head sizes, and at any.
+// A tile-engine item has few enough tiles for a worker's scratch to stay in L2 beside K and V: at usual head sizes (EngineKernels::usual_scratch), and at any.
 constexpr int64_t kUsualHead = 128;
-constexpr size_t kUsualScratchBytes = size_t{512} << 10;
 constexpr size_t kScratchBytes = size_t{1} << 20;
 // Keys of a block. Tile: S of a tile (16 KiB for 32 queries) stays in L1, and O is loaded and stored seldom. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
 constexpr int32_t kTileBlockKeys = 128;
@@ -91,7 +90,7 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) {
   const int64_t most_tiles = is_tile ? std::max(s.kernels->item_rows / s.kernels->max_tile_rows, 1) : 1;
   g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
   // Over budget, shorter blocks first: they cost less than fewer tiles, which read K and V from L2 more often.
-  const size_t most_bytes = std::max(g.dk, g.dv) <= kUsualHead ? kUsualScratchBytes : kScratchBytes;
+  const size_t most_bytes = std::max(g.dk, g.dv) <= kUsualHead ? s.kernels->usual_scratch : kScratchBytes;
   if (is_tile && s.kernels->scratch_bytes(g) > most_bytes) g.block_keys = std::min(g.block_keys, kShortBlockKeys);
   while (g.tiles > 1 && s.kernels->scratch_bytes(g) > most_bytes) --g.tiles;
   s.item_rows = g.tiles * tile_rows;

@@ -102,13 +102,18 @@ TEST(WorkspaceTest, OfAWorkerIsSmall) {
     int64_t dk, dv;
     size_t bytes;
   };
-  for (const Kernel& kernel : test::Kernels()) {
+  std::vector<Kernel> kernels = test::Kernels();
+  for (const Kernel& kernel : test::BF16Kernels()) kernels.push_back(kernel);
+  for (const Kernel& kernel : kernels) {
+    const bool bf16 = kernel.product == Product::kBF16;
     for (const Limit& limit : {Limit{1, 1, 256u << 10}, Limit{32, 32, 256u << 10}, Limit{64, 64, 256u << 10}, Limit{128, 128, 256u << 10},
                                Limit{576, 512, 1u << 20}}) {
       for (int64_t Hq : {1, 8, 16}) {  // one KV head: all of them may be stacked
         for (int64_t Tq : {1, 100, 8192}) {
-          const Plan plan = MakePlan(Shapes(1, Hq, 1, Tq, 8192, limit.dk, limit.dv), test::Options(kernel));
-          EXPECT_LE(plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1), limit.bytes)
+          Problem problem = Shapes(1, Hq, 1, Tq, 8192, limit.dk, limit.dv);
+          if (bf16) problem.q.dtype = problem.k.dtype = problem.v.dtype = DType::kBF16;
+          const Plan plan = MakePlan(problem, test::Options(kernel));
+          EXPECT_LE(plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1), bf16 ? std::max(limit.bytes, size_t{512} << 10) : limit.bytes)
               << ToString(kernel) << " d " << limit.dk << " Hq " << Hq << " Tq " << Tq;
         }
       }

@@ -32,14 +32,14 @@ bool Contains(TargetList list, Target target) {
 
 TEST(TargetTest, NamesAndParsingAreInverse) {
   const char* const names[] = {"auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16", "avx512_amx"};
-  for (size_t n = 0; n < 9; ++n) {
+  for (size_t n = 0; n < std::size(names); ++n) {
     EXPECT_STREQ(Name(kAll[n]), names[n]);
     Target parsed = Target::kNeon;
     const Status status = ParseTarget(names[n], &parsed);
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(parsed, kAll[n]);
   }
-  for (int value : {-1, 9, 1000}) EXPECT_STREQ(Name(static_cast<Target>(value)), "unknown");
+  for (int value : {-1, 10, 1000}) EXPECT_STREQ(Name(static_cast<Target>(value)), "unknown");
 }
 
 TEST(TargetTest, ParsingErrorsListTheValidNamesAndWriteNothing) {

@@ -20,6 +20,7 @@ import worker
 ROOT = os.path.dirname(os.path.dirname(rounds.HERE))
 LONG_TOKENS = [1024 << n for n in range(8)]  # … 128K
 LONG_PEERS = ("fovea", "torch-flash", "torch-unfused")
+ONLY_BF16 = ("avx512_amx", "avx512_bf16", "neon_bf16")  # instruction sets that run another one's code in f32
 LONG_ROUNDS_UPTO = 16384  # beyond, a run takes seconds, and one round has to do
 
 
@@ -80,7 +81,9 @@ def shares_of_peak(options, log):
     if result.returncode != 0:
         log.write({"kind": "skip", "peer": "fovea bench", "threads": 1, "reason": result.stderr.strip()[:300]})
     for line in result.stdout.splitlines():
-        log.write({"kind": "bench", **json.loads(line)})
+        record = json.loads(line)
+        if record["isa"] not in ONLY_BF16:
+            log.write({"kind": "bench", **record})
 
 
 def publish(path, pictures):

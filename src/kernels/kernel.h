@@ -65,9 +65,10 @@ struct MergeItem {
 
 // An engine compiled for a target.
 struct EngineKernels {
-  int32_t min_tile_rows = 1;  // rows that a tile of the micro-kernels can hold: the fewest of the tile engine's two sizes …
-  int32_t max_tile_rows = 0;  // … and the most
-  int32_t item_rows = 128;    // of a tile-engine item: enough tiles to reuse a block of K and V from L2
+  int32_t min_tile_rows = 1;                 // rows that a tile of the micro-kernels can hold: the fewest of the tile engine's two sizes …
+  int32_t max_tile_rows = 0;                 // … and the most
+  int32_t item_rows = 128;                   // of a tile-engine item: enough tiles to reuse a block of K and V from L2
+  size_t usual_scratch = size_t{256} << 10;  // bytes of a worker's scratch that may stay in L2 beside K and V, up to heads of 128
   size_t (*scratch_bytes)(const Geometry&) = nullptr;
   // out and lse of an item, or its partial state.
   void (*attend)(const KernelCall&, const Item&, char* scratch) = nullptr;

@@ -16,6 +16,7 @@ namespace HWY_NAMESPACE {
 EngineKernels TileAmxKernels() {
   EngineKernels kernels = TileKernels<TileAmxEngine, kAmxRows / kLanes>();
   kernels.item_rows = kAmxItemRows;
+  kernels.usual_scratch = size_t{512} << 10;  // CPUs with AMX have 2 MiB of L2
   return kernels;
 }
 #endif
