@@ -8,22 +8,22 @@
 #include "kernels/attention-inl.h"
 #include "kernels/tile_amx-inl.h"
 
+#if HWY_TARGET == HWY_AVX3_SPR || HWY_TARGET == HWY_AVX2
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX3_SPR || HWY_TARGET == HWY_AVX2
 EngineKernels TileAmxKernels() {
   EngineKernels kernels = TileKernels<TileAmxEngine, kAmxRows / kLanes>();
   kernels.item_rows = kAmxItemRows;
   kernels.usual_scratch = size_t{512} << 10;  // CPUs with AMX have 2 MiB of L2
   return kernels;
 }
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea
 HWY_AFTER_NAMESPACE();
+#endif
 
 #if HWY_ONCE
 #include "kernels/registry.h"
