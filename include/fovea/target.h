@@ -21,7 +21,7 @@ enum class Target : int32_t {
   kNeon = 6,        // AArch64 Advanced SIMD
   kAvx512Bf16 = 7,  // AVX-512 with what Zen 4 and Sapphire Rapids add, dot products of bf16 among it
   kNeonBf16 = 8,    // Advanced SIMD with f16 arithmetic and dot products of bf16: Neoverse N2 and V1
-  kAvx512Amx = 9,   // AVX-512 with AMX's tiles of bf16: Sapphire Rapids. The process asks Linux for them when targets are first looked at
+  kAvx512Amx = 9,   // AVX-512 with AMX's tiles of bf16: Sapphire Rapids; see UsableTargets
 };
 
 // A fixed list in static storage.
@@ -41,6 +41,9 @@ FOVEA_EXPORT Status ParseTarget(const char* name, Target* target) noexcept;
 // The most capable first; thread-safe.
 FOVEA_EXPORT TargetList CompiledTargets() noexcept;
 // The best first: a CPU may run a more capable target slower than a lesser one (VDPBF16PS on Intel's cores); thread-safe.
+//
+// The first call, which may be that of a plan, asks Linux for AMX's tiles where CPU and build have kAvx512Amx, once per process. From then on the signal frames of
+// threads that use them are 8 KiB larger: alternate signal stacks need getauxval(AT_MINSIGSTKSZ). Where Linux refuses, the target is not usable.
 FOVEA_EXPORT TargetList UsableTargets() noexcept;
 
 // What Target::kAuto means in this process: FOVEA_TARGET if set (read once, at the first use), else the best usable one. An error, the
