@@ -503,6 +503,9 @@ Engine Plan::engine() const noexcept {
 
 Product Plan::product() const noexcept {
   if (!valid()) return Product::kAuto;
+  for (const SequencePlan& s : state_->sequences) {
+    if (s.product == Product::kBF16) return s.product;
+  }
   return state_->sequences.empty() ? state_->options.product : state_->sequences.front().product;
 }
 

@@ -74,6 +74,23 @@ TEST(ProductTest, IsBF16WhereTypesAndTargetHaveIt) {
   }
 }
 
+TEST(ProductTest, OfABatchIsBF16WhereThatOfOneSequenceIs) {
+  for (Target target : UsableTargets()) {
+    ProblemSpec s = BF16(Shape(40, 100, 4, 4));
+    s.B = 2, s.q_lengths = s.kv_lengths = DType::kI32;
+    RandomProblem p(s, test::BaseSeed());
+    // The costlier sequence has few queries: it streams keys, and multiplies in f32.
+    p.q_lengths.Set(0, 2), p.kv_lengths.Set(0, 100);
+    p.q_lengths.Set(1, 40), p.kv_lengths.Set(1, 2);
+    PlanOptions options;
+    options.target = target;
+    Plan plan;
+    ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
+    EXPECT_EQ(plan.engine(), Engine::kRow) << Name(target);
+    EXPECT_EQ(plan.product(), IsNativeProduct(target, Product::kBF16) ? Product::kBF16 : Product::kF32) << Name(target);
+  }
+}
+
 TEST(ProductTest, F32CanBeForcedAndGivesWhatTheTargetWithoutDotProductsGives) {
   RandomProblem p(BF16(Shape(40, 90, 24, 20)), 1);
   for (auto [with, without] : {std::pair(Target::kAvx512Amx, Target::kAvx512), std::pair(Target::kAvx512Bf16, Target::kAvx512),

@@ -122,8 +122,8 @@ class FOVEA_EXPORT Plan {
   // 0 for an invalid plan or workers < 1.
   size_t WorkspaceBytes(int workers) const noexcept;
   Target target() const noexcept;
-  Engine engine() const noexcept;
-  Product product() const noexcept;
+  Engine engine() const noexcept;    // of the costliest sequence: those with few queries may have another one
+  Product product() const noexcept;  // kBF16 if that of any sequence is, since it is what the precision of the whole depends on
   Cost cost() const noexcept;
   // Several lines for people: shapes, target, engine, tile, block, splits, items, workspace.
   std::string ToString() const;
