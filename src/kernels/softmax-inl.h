@@ -60,7 +60,6 @@ HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfi
 template <class Lanes>
 constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
 
-//
 // `along` gets a Step for every four vectors: an engine may have other work to do meanwhile, of instructions that do not compete with these.
 template <class Lanes, class Weights, class Along>
 FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state,
