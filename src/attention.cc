@@ -24,7 +24,7 @@ Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int w
     return TooSmall("workspace.bytes = %zu, expected at least %zu (Plan::WorkspaceBytes(%d))", workspace.bytes, needed, workers);
   }
   call->plan_ = plan.state();
-  call->problem_ = problem;
+  call->problem_ = WithStridesInMemory(problem);
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace.data);
   const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
   // Split states first, then the map of the mask, then a slice for each worker.

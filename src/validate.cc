@@ -379,4 +379,18 @@ Status CheckData(const Problem& problem, const Sizes& sizes) noexcept {
   return Status();
 }
 
+Problem WithStridesInMemory(const Problem& problem) noexcept {
+  Problem p = problem;
+  const auto settle = [](auto& view) {
+    const bool empty = std::count(view.shape, view.shape + view.rank, 0) > 0;
+    for (int a = 0; a < view.rank; ++a) {
+      if (!empty && view.shape[a] > 1) continue;
+      view.stride[a] = a == view.rank - 1 ? std::max<int64_t>(SizeOf(view.dtype), 1) : 0;
+    }
+  };
+  for (TensorView* view : {&p.q, &p.k, &p.v, &p.score.bias, &p.score.mask}) settle(*view);
+  for (MutableTensorView* view : {&p.out, &p.weights, &p.scores}) settle(*view);
+  return p;
+}
+
 }  // namespace fovea

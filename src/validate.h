@@ -26,6 +26,10 @@ Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, Sequen
 // No null data where there are elements, and parents that form a tree; `problem` has passed CheckProblem.
 Status CheckData(const Problem& problem, const Sizes& sizes) noexcept;
 
+// The same problem, in which axes of a single element, and all axes of tensors without elements, have a stride of 0, the innermost one that of dense
+// elements: nothing lies at their strides, so that any number is legal, but a step of it may leave the address space. Of the tensors that kernels walk along.
+Problem WithStridesInMemory(const Problem& problem) noexcept;
+
 // An error whose message is formatted as by printf.
 Status Invalid(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 Status Unsupported(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));

@@ -406,6 +406,40 @@ TEST(AttentionLayoutTest, ElementsAtAnyByteAddress) {
   }
 }
 
+// Any number is legal there, and a step of it leaves the address space, which UndefinedBehaviorSanitizer reports.
+TEST(AttentionLayoutTest, StridesOfAxesOfOneElementAreNotLookedAt) {
+  struct Sizes {
+    int64_t Tq, Tk, d;
+  };
+  for (const Sizes sizes : {Sizes{1, 1, 1}, Sizes{1, 1, 40}, Sizes{3, 300, 1}, Sizes{40, 1, 1}, Sizes{1, 300, 20}, Sizes{2, 0, 1}}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      ProblemSpec s;
+      s.Tq = sizes.Tq, s.Tk = sizes.Tk, s.dk = s.dv = sizes.d, s.weights = true, s.bias = Axes::kBHQK, s.mask = Axes::kBHQK;
+      s.q_type = s.k_type = s.v_type = type;
+      RandomProblem p(s, test::BaseSeed());
+      for (const int64_t stride : {INT64_MAX, -(int64_t{1} << 62)}) {
+        const auto widen = [&](auto& view) {
+          const bool empty = view.size() == 0;
+          for (int a = 0; a < view.rank; ++a) {
+            if (empty || view.shape[a] == 1) view.stride[a] = stride;
+          }
+        };
+        Problem problem = p.problem;
+        for (TensorView* view : {&problem.q, &problem.k, &problem.v, &problem.score.bias, &problem.score.mask}) widen(*view);
+        for (MutableTensorView* view : {&problem.out, &problem.weights}) widen(*view);
+        const auto expected = reference::Forward(problem);
+        for (const test::Kernel& kernel : test::KernelsFor(problem)) {
+          p.ResetOutputs();
+          const Status status = Attention(problem, test::Options(kernel), SerialExecutor());
+          ASSERT_TRUE(status.ok()) << status.message();
+          EXPECT_TRUE(test::Matches(problem, expected, reference::WeightTolerance(kernel.product))) << ToString(kernel) << "\n"
+                                                                                                    << ToString(s);
+        }
+      }
+    }
+  }
+}
+
 TEST(AttentionTest, EveryByteButZeroIsTrueInAMask) {
   ProblemSpec s;
   s.Hq = 2, s.Tq = 20, s.Tk = 70, s.dk = 8, s.dv = 8, s.mask = Axes::kQK, s.weights = true;

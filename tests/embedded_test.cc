@@ -415,11 +415,22 @@ TEST_F(Embedded, QueriesBehindALengthChangeNoBits) {
 }
 
 TEST_F(Embedded, StridesOfAxesOfOneElementAreNotLookedAt) {
-  ProblemSpec spec;
-  spec.Tk = 300;
-  RandomProblem p(spec, BaseSeed());
-  p.problem.k.stride[3] = p.problem.v.stride[3] = int64_t{1} << 62;
-  ExpectMatches(p);
+  struct Sizes {
+    int64_t Tq, Tk, d;
+  };
+  for (const Sizes sizes : {Sizes{1, 1, 1}, Sizes{1, 300, 1}, Sizes{40, 1, 20}, Sizes{40, 300, 1}}) {
+    ProblemSpec spec;
+    spec.Tq = sizes.Tq, spec.Tk = sizes.Tk, spec.dk = spec.dv = sizes.d;
+    RandomProblem p(spec, BaseSeed());
+    for (const int64_t stride : {INT64_MAX, -(int64_t{1} << 62)}) {
+      for (TensorView* view : {&p.problem.q, &p.problem.k, &p.problem.v}) {
+        for (int a = 0; a < view->rank; ++a) {
+          if (view->shape[a] == 1) view->stride[a] = stride;
+        }
+      }
+      ExpectMatches(p);
+    }
+  }
 }
 
 // ---- rings

@@ -67,7 +67,7 @@ inline Error Attention(const Problem& problem, void* scratch, size_t scratch_byt
   if (scratch == nullptr || scratch_bytes < LeastScratchBytes(problem.dk, problem.dv, problem.Tq * (problem.Hq / problem.Hkv))) {
     return Error::kScratch;
   }
-  internal::Run(problem, scratch, scratch_bytes);
+  internal::Run(internal::WithStridesInMemory(problem), scratch, scratch_bytes);
   return Error::kOk;
 }
 
