@@ -303,6 +303,9 @@ void TryBytes(const uint8_t* data, size_t size) {
   // program where memory is short instead of throwing.)
   if (!storage.planned_fit()) return;
   if (p.q.shape[0] > kMostSequences && p.q.shape[0] < kBeyondMemory) return;
+  for (const TensorView* starts : {&p.cu_seqlens_q, &p.cu_seqlens_k}) {
+    if (starts->present() && starts->shape[0] > kMostSequences) return;  // read one by one, and legal where they share memory
+  }
   if (options.fixed_mask && WorkOf(p) > kMostWork) return;
   Plan plan;
   if (!Accepts(p, Plan::Create(p, options, &plan))) {
