@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "kernels/registry.h"
+#include "target.h"
 
 namespace fovea {
 namespace {
@@ -200,23 +201,6 @@ Status CheckOptions(const PlanOptions& o) {
                    o.allocator.allocate == nullptr ? "allocate" : "release");
   }
   return Status();
-}
-
-Status ChooseTarget(Target asked, Target* target) {
-  if (asked == Target::kAuto) return ActiveTarget(target);
-  for (Target usable : UsableTargets()) {
-    if (usable == asked) {
-      *target = asked;
-      return Status();
-    }
-  }
-  char names[128] = "";
-  size_t used = 0;
-  for (Target usable : UsableTargets()) {
-    used += static_cast<size_t>(std::snprintf(names + used, sizeof(names) - used, "%s%s", used == 0 ? "" : ", ", Name(usable)));
-  }
-  return Invalid("options.target = %s (%d), expected one that this build has and this CPU can run: %s", Name(asked),
-                 static_cast<int>(asked), names);
 }
 
 // A forced product must be one that target, engine and types have.

@@ -1,8 +1,10 @@
-#include "fovea/target.h"
+#include "target.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "kernels/registry.h"
@@ -48,6 +50,13 @@ void JoinNames(const Targets& targets, char* text, size_t size) {
   }
 }
 
+// An error that ends in the usable targets: kUnsupported for a target that the library knows.
+Status NotUsable(bool known, const char* source, const char* given) {
+  char names[128];
+  JoinNames(UsableTargets(), names, sizeof(names));
+  return (known ? Unsupported : Invalid)("%s = %.48s, expected one that this build has and this CPU can run: %s", source, given, names);
+}
+
 Status ReadEnvironment(Target* target) {
   const TargetList usable = UsableTargets();
   const char* name = std::getenv("FOVEA_TARGET");
@@ -59,9 +68,8 @@ Status ReadEnvironment(Target* target) {
       return Status();
     }
   }
-  char names[128];
-  JoinNames(usable, names, sizeof(names));
-  return Invalid("FOVEA_TARGET = %.40s, expected one that this build has and this CPU can run: %s", name, names);
+  const bool known = std::any_of(std::begin(kAllTargets), std::end(kAllTargets), [&](Target t) { return std::strcmp(name, Name(t)) == 0; });
+  return NotUsable(known, "FOVEA_TARGET", name);
 }
 
 }  // namespace
@@ -108,6 +116,20 @@ Status ParseTarget(const char* name, Target* target) noexcept {
   char names[128];
   JoinNames(kAllTargets, names, sizeof(names));
   return Invalid("target = %.40s, expected auto, %s", name == nullptr ? "null" : name, names);
+}
+
+Status ChooseTarget(Target asked, Target* target) noexcept {
+  if (asked == Target::kAuto) return ActiveTarget(target);
+  for (Target usable : UsableTargets()) {
+    if (usable == asked) {
+      *target = asked;
+      return Status();
+    }
+  }
+  const bool known = std::find(std::begin(kAllTargets), std::end(kAllTargets), asked) != std::end(kAllTargets);
+  char given[48];
+  std::snprintf(given, sizeof(given), "%s (%d)", Name(asked), static_cast<int>(asked));
+  return NotUsable(known, "options.target", given);
 }
 
 TargetList CompiledTargets() noexcept {

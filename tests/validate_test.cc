@@ -683,8 +683,20 @@ TEST(ValidateTest, TargetsThatAreNotUsableAreErrors) {
     options.target = target;
     const Status status = Attention(p.problem, options, SerialExecutor());
     EXPECT_FALSE(status.ok());
-    EXPECT_NE(status.code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << "a host can fall back";
     EXPECT_TRUE(Says(status, {Name(target), Name(*UsableTargets().begin())}));
+    EXPECT_TRUE(p.OutputsUntouched());
+  }
+}
+
+TEST(ValidateTest, NumbersThatAreNoTargetAreErrors) {
+  for (int number : {-1, 1000}) {
+    RandomProblem p(Plain(), 1);
+    PlanOptions options;
+    options.target = static_cast<Target>(number);
+    const Status status = Attention(p.problem, options, SerialExecutor());
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Says(status, {"options.target", std::to_string(number).c_str(), Name(*UsableTargets().begin())}));
     EXPECT_TRUE(p.OutputsUntouched());
   }
 }

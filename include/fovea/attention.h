@@ -73,7 +73,7 @@ enum class Product : int32_t {
 FOVEA_EXPORT const char* Name(Product product) noexcept;
 
 struct PlanOptions {
-  Target target = Target::kAuto;
+  Target target = Target::kAuto;  // kUnsupported where this build lacks it or this CPU cannot run it
   Engine engine = Engine::kAuto;
   Product product = Product::kAuto;
   // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's own.

@@ -47,7 +47,8 @@ FOVEA_EXPORT TargetList CompiledTargets() noexcept;
 FOVEA_EXPORT TargetList UsableTargets() noexcept;
 
 // What Target::kAuto means in this process: FOVEA_TARGET if set (read once, at the first use), else the best usable one. An error, the
-// same from every plan, when FOVEA_TARGET names no target, or one that was not compiled or that this CPU cannot run. Thread-safe.
+// same from every plan, when FOVEA_TARGET names no target (kInvalidArgument), or one that was not compiled or that this CPU cannot run
+// (kUnsupported). Thread-safe.
 FOVEA_EXPORT Status ActiveTarget(Target* target) noexcept;
 
 }  // namespace fovea
