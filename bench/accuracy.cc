@@ -21,12 +21,16 @@ double ErrorOf(double value, double expected) {
 // An error in units of its bound, where no error is within any bound, 0 included.
 double Share(double error, double bound) { return error == 0 ? 0 : error / bound; }
 
-// Row n of `rows` samples out of `total` rows: the first, the last, and between them what multiplying with a large prime scatters.
-int64_t SampledRow(int64_t n, int64_t rows, int64_t total) { return n > 0 && n == rows - 1 ? total - 1 : n * 2654435761 % total; }
+// Row n of `rows` samples out of `total` rows: the first, the last, and between them what
+// multiplying with a large prime scatters.
+int64_t SampledRow(int64_t n, int64_t rows, int64_t total) {
+  return n > 0 && n == rows - 1 ? total - 1 : n * 2654435761 % total;
+}
 
 }  // namespace
 
-void AddRow(const Problem& problem, Product product, int64_t b, int64_t h, int64_t i, Accuracy* accuracy) {
+void AddRow(const Problem& problem, Product product, int64_t b, int64_t h, int64_t i,
+            Accuracy* accuracy) {
   const reference::Row row = reference::ForwardRow(problem, b, h, i);
   const double tolerance = reference::RelativeTolerance(row);
   const double out_bound = (tolerance + reference::WeightTolerance(product)) * row.max_abs_value;
@@ -51,7 +55,8 @@ void AddRow(const Problem& problem, Product product, int64_t b, int64_t h, int64
   if (problem.weights.present()) {
     const TensorView weights = problem.weights;
     for (size_t j = 0; j < row.weights.size(); ++j) {
-      const double weight_error = ErrorOf(reference::At(weights, b, h, i, static_cast<int64_t>(j)), row.weights[j]);
+      const double weight_error =
+          ErrorOf(reference::At(weights, b, h, i, static_cast<int64_t>(j)), row.weights[j]);
       accuracy->max_weights_error = std::max(accuracy->max_weights_error, weight_error);
       accuracy->worst_share = std::max(accuracy->worst_share, Share(weight_error, tolerance));
     }
@@ -75,7 +80,8 @@ Accuracy CompareSampledRows(const Problem& problem, Product product, int rows) {
   Accuracy accuracy;
   for (int64_t n = 0; n < std::min<int64_t>(rows, total); ++n) {
     const int64_t index = SampledRow(n, rows, total);
-    AddRow(problem, product, index / (sizes.Hq * sizes.Tq), index / sizes.Tq % sizes.Hq, index % sizes.Tq, &accuracy);
+    AddRow(problem, product, index / (sizes.Hq * sizes.Tq), index / sizes.Tq % sizes.Hq,
+           index % sizes.Tq, &accuracy);
   }
   return accuracy;
 }

@@ -1,5 +1,5 @@
-// The tile engines' micro-kernels for AArch64, each as a function of its own: arm_throughput.py reads their loops in the compiler's assembly. Compiled by it,
-// part of no library.
+// The tile engines' micro-kernels for AArch64, each as a function of its own: arm_throughput.py
+// reads their loops in the compiler's assembly. Compiled by it, part of no library.
 #include "kernels/targets_bf16.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,13 +19,15 @@ namespace HWY_NAMESPACE {
 FOVEA_ALONE F32Scores(const float* k, int64_t k_stride, const float* q, int64_t dk, float* s) {
   ScoresOf<kTileKeys, 2>(k, k_stride, q, dk, false, s);
 }
-FOVEA_ALONE F32Accumulate(const float* v, int64_t v_stride, const float* p, int64_t keys, const float* alpha, float* o) {
+FOVEA_ALONE F32Accumulate(const float* v, int64_t v_stride, const float* p, int64_t keys,
+                          const float* alpha, float* o) {
   AccumulateOf<kTileChannels, 2>(v, v_stride, p, keys, alpha, o);
 }
 FOVEA_ALONE BF16Scores(const char* k, int64_t k_stride, const float* q, int64_t dk, float* s) {
   PairScoresOf<kPairKeys, 2>(k, k_stride, q, dk, 1.0f, false, s);
 }
-FOVEA_ALONE BF16Accumulate(const char* v, int64_t v_stride, const float* p, int64_t keys, const float* alpha, float* o) {
+FOVEA_ALONE BF16Accumulate(const char* v, int64_t v_stride, const float* p, int64_t keys,
+                           const float* alpha, float* o) {
   PairAccumulateOf<kPairChannels, 2>(v, v_stride, p, keys, alpha, o);
 }
 

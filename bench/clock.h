@@ -1,4 +1,5 @@
-// Wall and CPU clocks. A thread that shares its core shows it by using less CPU time than wall time passes.
+// Wall and CPU clocks. A thread that shares its core shows it by using less CPU time than wall time
+// passes.
 #ifndef FOVEA_BENCH_CLOCK_H_
 #define FOVEA_BENCH_CLOCK_H_
 

@@ -1,6 +1,7 @@
-// The header-only edition on xsimd beside the library on Highway: the same problem, instruction set and single thread, calls of both in turn, so that both meet
-// the same moments of the machine. The time is that of the header-only edition; `library` is that of the library and `share` the quotient of the fastest calls
-// of each. Both results are checked first.
+// The header-only edition on xsimd beside the library on Highway: the same problem, instruction set
+// and single thread, calls of both in turn, so that both meet the same moments of the machine. The
+// time is that of the header-only edition; `library` is that of the library and `share` the
+// quotient of the fastest calls of each. Both results are checked first.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -31,26 +32,34 @@ To TensorOf(const From& view) {
 // Of a workload in f32 without modifiers.
 embedded::Problem Convert(const Problem& p) {
   embedded::Problem e;
-  e.B = p.q.shape[0], e.Hq = p.q.shape[1], e.Hkv = p.k.shape[1], e.Tq = p.q.shape[2], e.Tk = p.k.shape[2], e.dk = p.q.shape[3];
+  e.B = p.q.shape[0], e.Hq = p.q.shape[1], e.Hkv = p.k.shape[1], e.Tq = p.q.shape[2],
+  e.Tk = p.k.shape[2], e.dk = p.q.shape[3];
   e.dv = p.v.shape[3];
-  e.q = TensorOf<embedded::Tensor>(p.q), e.k = TensorOf<embedded::Tensor>(p.k), e.v = TensorOf<embedded::Tensor>(p.v);
+  e.q = TensorOf<embedded::Tensor>(p.q), e.k = TensorOf<embedded::Tensor>(p.k),
+  e.v = TensorOf<embedded::Tensor>(p.v);
   e.out = TensorOf<embedded::MutableTensor>(p.out);
   e.causal = static_cast<embedded::Causal>(p.score.causal);
   return e;
 }
 
-void BenchEmbedded(benchmark::State& state, const Workload& workload, Target target, const EmbeddedInstance& instance) {
+void BenchEmbedded(benchmark::State& state, const Workload& workload, Target target,
+                   const EmbeddedInstance& instance) {
   const WorkloadTensors tensors(workload, /*seed=*/1);
   if (!tensors.ok()) return state.SkipWithError("out of memory");
   PlanOptions options;
   options.target = target;
   Plan plan;
-  if (const Status status = Plan::Create(tensors.At(0), options, &plan); !status.ok()) return state.SkipWithError(status.message());
+  if (const Status status = Plan::Create(tensors.At(0), options, &plan); !status.ok())
+    return state.SkipWithError(status.message());
   std::vector<char> memory(plan.WorkspaceBytes(1));
-  std::vector<char> scratch(instance.scratch_bytes(workload.dk, workload.dv, workload.Tq * (workload.Hq / workload.Hkv)));
-  const auto run_library = [&](const Problem& problem) { return Run(plan, problem, Workspace{memory.data(), memory.size()}).ok(); };
+  std::vector<char> scratch(
+      instance.scratch_bytes(workload.dk, workload.dv, workload.Tq * (workload.Hq / workload.Hkv)));
+  const auto run_library = [&](const Problem& problem) {
+    return Run(plan, problem, Workspace{memory.data(), memory.size()}).ok();
+  };
   const auto run_embedded = [&](const Problem& problem) {
-    return instance.attention(Convert(problem), scratch.data(), scratch.size()) == embedded::Error::kOk;
+    return instance.attention(Convert(problem), scratch.data(), scratch.size()) ==
+           embedded::Error::kOk;
   };
   if (!run_library(tensors.At(0)) || !CompareSampledRows(tensors.At(0), Product::kF32).ok())
     return state.SkipWithError("the library's result is wrong");
@@ -75,8 +84,10 @@ void BenchEmbedded(benchmark::State& state, const Workload& workload, Target tar
   state.counters["library"] = library;
   state.counters["embedded"] = embedded;
   state.counters["share"] = library / embedded;
-  state.counters["scratch"] = Counter(static_cast<double>(scratch.size()), Counter::kDefaults, Counter::kIs1024);
-  state.counters["workspace"] = Counter(static_cast<double>(memory.size()), Counter::kDefaults, Counter::kIs1024);
+  state.counters["scratch"] =
+      Counter(static_cast<double>(scratch.size()), Counter::kDefaults, Counter::kIs1024);
+  state.counters["workspace"] =
+      Counter(static_cast<double>(memory.size()), Counter::kDefaults, Counter::kIs1024);
 }
 
 const bool kRegistered = [] {

@@ -1,5 +1,6 @@
-// The pieces of the kernels alone, out of L1, on every usable target: scores and accumulation of the tile engine, and exp. Compare with
-// roofline/multiply_add and roofline/exp of the same process.
+// The pieces of the kernels alone, out of L1, on every usable target: scores and accumulation of
+// the tile engine, and exp. Compare with roofline/multiply_add and roofline/exp of the same
+// process.
 #include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -63,12 +64,14 @@ bench::Pieces BenchedPieces() {
   pieces.rows = BenchedEngine::Lanes::kRows;
   pieces.scores = [](bench::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false, false, false}, BenchedGeometry(d), x.s, ahead);
+    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false, false, false},
+                          BenchedGeometry(d), x.s, ahead);
   };
   pieces.accumulate = [](bench::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Accumulate(BenchedTile(x), Values{Rows{x.kv, d}, nullptr}, Span{0, bench::kKeys, false, false, false},
-                              BenchedGeometry(d), x.s, ahead);
+    BenchedEngine::Accumulate(BenchedTile(x), Values{Rows{x.kv, d}, nullptr},
+                              Span{0, bench::kKeys, false, false, false}, BenchedGeometry(d), x.s,
+                              ahead);
   };
   pieces.exp = [](bench::Operands& x) {
     const DF df;
@@ -118,14 +121,16 @@ std::unique_ptr<Operands> MakeOperands() {
   return x;
 }
 
-void BenchProducts(benchmark::State& state, void (*piece)(Operands&, int64_t), int64_t rows, int64_t d) {
+void BenchProducts(benchmark::State& state, void (*piece)(Operands&, int64_t), int64_t rows,
+                   int64_t d) {
   const std::unique_ptr<Operands> x = MakeOperands();
   for (auto _ : state) {
     piece(*x, d);
     benchmark::ClobberMemory();
   }
   const double flops = 2.0 * static_cast<double>(rows * kKeys * d);
-  state.counters["FLOP/s"] = benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void BenchExp(benchmark::State& state, void (*piece)(Operands&)) {
@@ -134,7 +139,8 @@ void BenchExp(benchmark::State& state, void (*piece)(Operands&)) {
     piece(*x);
     benchmark::ClobberMemory();
   }
-  state.counters["exp/s"] = benchmark::Counter(static_cast<double>(kMostRows * kKeys), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["exp/s"] = benchmark::Counter(static_cast<double>(kMostRows * kKeys),
+                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
 const bool kRegistered = [] {
@@ -144,8 +150,10 @@ const bool kRegistered = [] {
     const std::string isa = Name(target);
     for (const int64_t d : {64, 128}) {
       const std::string suffix = "/" + isa + "/d:" + std::to_string(d);
-      benchmark::RegisterBenchmark(("kernels/scores" + suffix).c_str(), BenchProducts, pieces.scores, pieces.rows, d);
-      benchmark::RegisterBenchmark(("kernels/accumulate" + suffix).c_str(), BenchProducts, pieces.accumulate, pieces.rows, d);
+      benchmark::RegisterBenchmark(("kernels/scores" + suffix).c_str(), BenchProducts,
+                                   pieces.scores, pieces.rows, d);
+      benchmark::RegisterBenchmark(("kernels/accumulate" + suffix).c_str(), BenchProducts,
+                                   pieces.accumulate, pieces.rows, d);
     }
     benchmark::RegisterBenchmark(("kernels/exp/" + isa).c_str(), BenchExp, pieces.exp);
   }

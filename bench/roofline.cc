@@ -21,7 +21,8 @@ Loop MultiplyAddLoop(Target) { return {}; }
 Loop DotBF16Loop(Target) { return {}; }
 Loop ExpLoop(Target) { return {}; }
 void ReadAscending(const char* data, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += 64) static_cast<void>(*static_cast<const volatile char*>(data + i));
+  for (size_t i = 0; i < bytes; i += 64)
+    static_cast<void>(*static_cast<const volatile char*>(data + i));
 }
 }  // namespace fovea::bench
 #endif
@@ -60,7 +61,8 @@ Burst RunTogether(int threads, const std::function<void(int)>& work) {
 
 constexpr int kBursts = 7;
 
-// Median and best of kBursts bursts that kept their cores, or, where too few did, of the CPU time of all; the first, which wakes wide units and fills page tables, is not counted.
+// Median and best of kBursts bursts that kept their cores, or, where too few did, of the CPU time
+// of all; the first, which wakes wide units and fills page tables, is not counted.
 Rate Sample(int threads, double giga_work, const std::function<void(int)>& work) {
   RunTogether(threads, work);
   std::vector<double> owned, all;
@@ -78,7 +80,8 @@ Rate Sample(int threads, double giga_work, const std::function<void(int)>& work)
   return rate;
 }
 
-// So many iterations that one burst takes about 5 ms: long against clock reads, short against a scheduler's time slice.
+// So many iterations that one burst takes about 5 ms: long against clock reads, short against a
+// scheduler's time slice.
 int64_t IterationsOf(const Loop& loop) {
   constexpr double kBurstSeconds = 5e-3;
   int64_t iterations = 1024;
@@ -86,7 +89,8 @@ int64_t IterationsOf(const Loop& loop) {
     const double start = WallSeconds();
     loop.run(iterations);
     const double seconds = WallSeconds() - start;
-    if (seconds > kBurstSeconds / 4) return std::max<int64_t>(1, static_cast<int64_t>(iterations * kBurstSeconds / seconds));
+    if (seconds > kBurstSeconds / 4)
+      return std::max<int64_t>(1, static_cast<int64_t>(iterations * kBurstSeconds / seconds));
     iterations *= 2;
   }
 }
@@ -94,7 +98,8 @@ int64_t IterationsOf(const Loop& loop) {
 Rate RateOf(const Loop& loop, int threads) {
   if (loop.run == nullptr) return {};
   const int64_t iterations = IterationsOf(loop);
-  return Sample(threads, 1e-9 * loop.work * static_cast<double>(iterations) * threads, [&](int) { loop.run(iterations); });
+  return Sample(threads, 1e-9 * loop.work * static_cast<double>(iterations) * threads,
+                [&](int) { loop.run(iterations); });
 }
 
 size_t LastLevelCacheBytes() {
@@ -105,7 +110,8 @@ size_t LastLevelCacheBytes() {
     std::FILE* file = std::fopen(path, "r");
     if (file == nullptr) break;
     unsigned long kib = 0;
-    if (std::fscanf(file, "%luK", &kib) == 1) largest = std::max<size_t>(largest, size_t{kib} << 10);
+    if (std::fscanf(file, "%luK", &kib) == 1)
+      largest = std::max<size_t>(largest, size_t{kib} << 10);
     std::fclose(file);
   }
   return largest;
@@ -124,7 +130,8 @@ Rate ReadGbps(const void* data, size_t bytes, int threads) {
   if (data == nullptr || part == 0) return {};
   const char* const first = static_cast<const char*>(data);
   const double giga_bytes = 1e-9 * static_cast<double>(part) * threads;
-  return Sample(threads, giga_bytes, [&](int t) { ReadAscending(first + part * static_cast<size_t>(t), part); });
+  return Sample(threads, giga_bytes,
+                [&](int t) { ReadAscending(first + part * static_cast<size_t>(t), part); });
 }
 
 size_t StreamBytes() {
@@ -135,12 +142,14 @@ size_t StreamBytes() {
 HugeBuffer::HugeBuffer(size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t mapped = bytes + kHugePage;
-  void* const mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapping =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return;
   mapping_ = mapping;
   mapped_ = mapped;
   bytes_ = bytes;
-  data_ = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(mapping) + kHugePage - 1) & ~(kHugePage - 1));
+  data_ = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(mapping) + kHugePage - 1) &
+                                  ~(kHugePage - 1));
 #ifdef MADV_HUGEPAGE
   madvise(data_, bytes, MADV_HUGEPAGE);  // advice: without it the numbers are lower, not wrong
 #endif

@@ -1,4 +1,5 @@
-// The instruction loops behind roofline.h, one set an architecture (roofline_x86.cc, roofline_neon.cc).
+// The instruction loops behind roofline.h, one set an architecture (roofline_x86.cc,
+// roofline_neon.cc).
 #ifndef FOVEA_BENCH_ROOFLINE_LOOPS_H_
 #define FOVEA_BENCH_ROOFLINE_LOOPS_H_
 
@@ -10,15 +11,17 @@
 namespace fovea::bench {
 
 struct Loop {
-  void (*run)(int64_t iterations) = nullptr;  // null: no such loop in this build, or this CPU cannot run it
-  double work = 0;                            // FLOP or exponentials an iteration
+  // null: no such loop in this build, or this CPU cannot run it
+  void (*run)(int64_t iterations) = nullptr;
+  double work = 0;  // FLOP or exponentials an iteration
 };
 
 Loop MultiplyAddLoop(Target target);  // f32
 Loop DotBF16Loop(Target target);
 Loop ExpLoop(Target target);
 
-// Loads every byte once, lowest address first. `data` is 64-byte aligned, `bytes` a multiple of 512.
+// Loads every byte once, lowest address first. `data` is 64-byte aligned, `bytes` a multiple of
+// 512.
 void ReadAscending(const char* data, size_t bytes);
 
 }  // namespace fovea::bench

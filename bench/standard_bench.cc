@@ -1,4 +1,5 @@
-// The baseline: standard attention, which stores the score matrix. "matrix" is that memory; attention_bench.cc prints Fovea's as "workspace".
+// The baseline: standard attention, which stores the score matrix. "matrix" is that memory;
+// attention_bench.cc prints Fovea's as "workspace".
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -32,7 +33,8 @@ void BenchStandardAttention(benchmark::State& state, const Workload& workload) {
 const bool kRegistered = [] {
   for (const Workload& workload : NamedWorkloads()) {
     if (workload.ModifiesScores()) continue;  // it knows nothing of that
-    benchmark::RegisterBenchmark(("standard_attention/" + workload.name).c_str(), BenchStandardAttention, workload)
+    benchmark::RegisterBenchmark(("standard_attention/" + workload.name).c_str(),
+                                 BenchStandardAttention, workload)
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   }

@@ -11,9 +11,11 @@ constexpr double kWarmUpSeconds = 0.05;  // clocks rise and wide units wake with
 constexpr size_t kEnoughRuns = 10, kFewestRuns = 3;
 constexpr double kPatience = 4;        // in units of TimingOptions::seconds
 constexpr double kNoisySpread = 1.25;  // median over minimum
-constexpr double kTurnSeconds = 0.01;  // long against reading clocks, short against what a neighbour does
+// long against reading clocks, short against what a neighbour does
+constexpr double kTurnSeconds = 0.01;
 
-Sample TimeOnce(const TimingOptions& options, const std::function<void(int64_t)>& run, int64_t index) {
+Sample TimeOnce(const TimingOptions& options, const std::function<void(int64_t)>& run,
+                int64_t index) {
   const double wall = WallSeconds(), cpu = ThreadSeconds();
   run(index);
   const double wall_s = WallSeconds() - wall, cpu_s = ThreadSeconds() - cpu;
@@ -22,10 +24,12 @@ Sample TimeOnce(const TimingOptions& options, const std::function<void(int64_t)>
 }
 
 size_t OwnedCount(const std::vector<Sample>& samples) {
-  return static_cast<size_t>(std::count_if(samples.begin(), samples.end(), [](const Sample& sample) { return sample.owned; }));
+  return static_cast<size_t>(std::count_if(samples.begin(), samples.end(),
+                                           [](const Sample& sample) { return sample.owned; }));
 }
 
-// The times that count, ascending: of the runs that kept their core, or of all where fewer than `fewest` did.
+// The times that count, ascending: of the runs that kept their core, or of all where fewer than
+// `fewest` did.
 std::vector<double> CountingTimes(const std::vector<Sample>& samples, size_t fewest) {
   const bool all = OwnedCount(samples) < fewest;
   std::vector<double> times;
@@ -48,7 +52,8 @@ Timing Summarize(const std::vector<Sample>& samples) {
   return timing;
 }
 
-Sample TakeTurn(const TimingOptions& options, const std::function<void(int64_t)>& run, int64_t* index) {
+Sample TakeTurn(const TimingOptions& options, const std::function<void(int64_t)>& run,
+                int64_t* index) {
   run((*index)++);
   std::vector<Sample> samples;
   const double start = WallSeconds();
@@ -78,7 +83,8 @@ Timing Measure(const TimingOptions& options, const std::function<void(int64_t)>&
   return Summarize(samples);
 }
 
-Turns MeasureInTurns(const TimingOptions& options, const std::vector<std::function<void(int64_t)>>& calls,
+Turns MeasureInTurns(const TimingOptions& options,
+                     const std::vector<std::function<void(int64_t)>>& calls,
                      const std::function<void()>& before_round) {
   Turns turns;
   std::vector<int64_t> indices(calls.size(), 0);

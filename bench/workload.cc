@@ -24,12 +24,14 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 }
 
 bool ParseSize(const std::string& text, int64_t* size) {
-  if (text.empty() || text.size() > 8 || text.find_first_not_of("0123456789") != std::string::npos) return false;
+  if (text.empty() || text.size() > 8 || text.find_first_not_of("0123456789") != std::string::npos)
+    return false;
   *size = std::strtoll(text.c_str(), nullptr, 10);
   return *size >= 1 && *size <= kMaxSize;
 }
 
-// "32" or "32/8" (`separator` '/'), "512" or "1x4096" ('x'): the second is the first where it is missing.
+// "32" or "32/8" (`separator` '/'), "512" or "1x4096" ('x'): the second is the first where it is
+// missing.
 bool ParsePair(const std::string& text, char separator, int64_t* first, int64_t* second) {
   const std::vector<std::string> parts = Split(text, separator);
   return parts.size() <= 2 && ParseSize(parts.front(), first) && ParseSize(parts.back(), second);
@@ -40,8 +42,9 @@ bool ParseShape(const std::string& text, Workload* w) {
   w->causal = parts.back() == "causal";
   if (w->causal) parts.pop_back();
   if (parts.size() != 4 && parts.size() != 5) return false;
-  return ParseSize(parts[0], &w->B) && ParsePair(parts[1], '/', &w->Hq, &w->Hkv) && ParsePair(parts[2], 'x', &w->Tq, &w->Tk) &&
-         ParseSize(parts[3], &w->dk) && ParseSize(parts.back(), &w->dv);
+  return ParseSize(parts[0], &w->B) && ParsePair(parts[1], '/', &w->Hq, &w->Hkv) &&
+         ParsePair(parts[2], 'x', &w->Tq, &w->Tk) && ParseSize(parts[3], &w->dk) &&
+         ParseSize(parts.back(), &w->dv);
 }
 
 // Each of these is false where the workload has such a thing already.
@@ -97,8 +100,10 @@ constexpr struct {
 constexpr char kWindow[] = "window=";
 
 bool AddModifier(const std::string& text, Workload* w) {
-  if (text != Name(DType::kBF16) && text != Name(DType::kF16)) w->modifiers += (w->modifiers.empty() ? "" : "+") + text;
-  if (text.compare(0, sizeof(kWindow) - 1, kWindow) == 0) return w->window == 0 && ParseSize(text.substr(sizeof(kWindow) - 1), &w->window);
+  if (text != Name(DType::kBF16) && text != Name(DType::kF16))
+    w->modifiers += (w->modifiers.empty() ? "" : "+") + text;
+  if (text.compare(0, sizeof(kWindow) - 1, kWindow) == 0)
+    return w->window == 0 && ParseSize(text.substr(sizeof(kWindow) - 1), &w->window);
   for (const auto& modifier : kModifiers) {
     if (text == modifier.name) return modifier.add(w);
   }
@@ -110,17 +115,26 @@ constexpr struct {
   const char* name;
   const char* text;
 } kNamed[] = {
-    {"P1", "1,12,512,64"},          {"P2", "1,8,2048,64,causal"},  {"P3", "1,4,4096,128,causal"},   {"P4", "1,32/8,1024,128,causal"},
-    {"P5", "1,8,256x4096,64"},      {"P6", "64,12,128,32"},        {"D1", "1,32/8,1x4096,128"},     {"D2", "8,32/8,1x2048,128"},
-    {"D3", "1,32/8,1x32768,128"},   {"F1", "1,1,4096,128"},        {"X0", "1,8,1024,64"},           {"X1", "1,8,1024,64+trimask"},
-    {"X2", "1,8,1024,64+distbias"}, {"X3", "1,8,1024,64+padmask"}, {"X4", "1,8,1024,64,32"},        {"X5", "1,8,1024,64,128"},
-    {"X6", "1,8,1024,72"},          {"X7", "1,8,1024,65"},         {"X8", "1,8,1024,80"},           {"X9", "1,8,1000,64"},
-    {"X10", "1,8,1024,256"},        {"X11", "1,8,1024,64,causal"}, {"X12", "1,8,1024,16"},          {"X13", "1,4/1,512,576,512,causal+mla"},
-    {"X14", "1,32/8,16x4096,128"},  {"X15", "64,12,16,32"},        {"X16", "1,8,4096,64+bandmask"}, {"X17", "1,8,1024,64+softcap"},
+    {"P1", "1,12,512,64"},           {"P2", "1,8,2048,64,causal"},
+    {"P3", "1,4,4096,128,causal"},   {"P4", "1,32/8,1024,128,causal"},
+    {"P5", "1,8,256x4096,64"},       {"P6", "64,12,128,32"},
+    {"D1", "1,32/8,1x4096,128"},     {"D2", "8,32/8,1x2048,128"},
+    {"D3", "1,32/8,1x32768,128"},    {"F1", "1,1,4096,128"},
+    {"X0", "1,8,1024,64"},           {"X1", "1,8,1024,64+trimask"},
+    {"X2", "1,8,1024,64+distbias"},  {"X3", "1,8,1024,64+padmask"},
+    {"X4", "1,8,1024,64,32"},        {"X5", "1,8,1024,64,128"},
+    {"X6", "1,8,1024,72"},           {"X7", "1,8,1024,65"},
+    {"X8", "1,8,1024,80"},           {"X9", "1,8,1000,64"},
+    {"X10", "1,8,1024,256"},         {"X11", "1,8,1024,64,causal"},
+    {"X12", "1,8,1024,16"},          {"X13", "1,4/1,512,576,512,causal+mla"},
+    {"X14", "1,32/8,16x4096,128"},   {"X15", "64,12,16,32"},
+    {"X16", "1,8,4096,64+bandmask"}, {"X17", "1,8,1024,64+softcap"},
 };
 
-constexpr const char* kModifierSet[] = {"P2",      "P2+softcap", "P2+alibi", "P2+sinks",      "P2+bias",        "P2+keybias",
-                                        "P2+mask", "P2+padmask", "P2+nan",   "P2+window=256", "P2+alibi+sinks", "P2+softcap+alibi+sinks"};
+constexpr const char* kModifierSet[] = {
+    "P2",      "P2+softcap",    "P2+alibi",       "P2+sinks",
+    "P2+bias", "P2+keybias",    "P2+mask",        "P2+padmask",
+    "P2+nan",  "P2+window=256", "P2+alibi+sinks", "P2+softcap+alibi+sinks"};
 
 std::vector<Workload> MakeNamedWorkloads() {
   std::vector<Workload> workloads;
@@ -153,11 +167,13 @@ uint64_t Scatter(uint64_t n) {
 }  // namespace
 
 bool Workload::ModifiesScores() const {
-  return window > 0 || softcap > 0 || alibi || sinks || mask != MaskKind::kNone || bias != BiasKind::kNone;
+  return window > 0 || softcap > 0 || alibi || sinks || mask != MaskKind::kNone ||
+         bias != BiasKind::kNone;
 }
 
 bool Workload::HasShapeOf(const Workload& other) const {
-  return B == other.B && Hq == other.Hq && Hkv == other.Hkv && Tq == other.Tq && Tk == other.Tk && dk == other.dk && dv == other.dv;
+  return B == other.B && Hq == other.Hq && Hkv == other.Hkv && Tq == other.Tq && Tk == other.Tk &&
+         dk == other.dk && dv == other.dv;
 }
 
 int64_t Workload::PaddingKeys() const { return std::min(kPaddingKeys, Tk / 2); }
@@ -214,25 +230,33 @@ bool ParseWorkload(const std::string& text, Workload* workload, std::string* err
     if (named.name == parts[0]) parsed = named, known = true;
   }
   if (!known && !ParseShape(parts[0], &parsed)) {
-    *error = "workload '" + text + "': expected P1 … P6, D1 … D3, F1, X0 … X17 or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal], then [+MODIFIER]…";
+    *error = "workload '" + text +
+             "': expected P1 … P6, D1 … D3, F1, X0 … X17 or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal], "
+             "then [+MODIFIER]…";
     return false;
   }
   if (parsed.Hq % parsed.Hkv != 0) {
-    *error = "workload '" + text + "': Hq = " + std::to_string(parsed.Hq) + " is not a multiple of Hkv = " + std::to_string(parsed.Hkv);
+    *error = "workload '" + text + "': Hq = " + std::to_string(parsed.Hq) +
+             " is not a multiple of Hkv = " + std::to_string(parsed.Hkv);
     return false;
   }
   parsed.name = text;
   for (size_t n = 1; n < parts.size(); ++n) {
     if (AddModifier(parts[n], &parsed)) continue;
-    *error = "workload '" + text + "': '+" + parts[n] + "' is unknown, contradicts what stands before it, or needs dv ≤ dk (mla); known: ";
+    *error = "workload '" + text + "': '+" + parts[n] +
+             "' is unknown, contradicts what stands before it, or needs dv ≤ dk (mla); known: ";
     for (const auto& modifier : kModifiers) *error += std::string(modifier.name) + ", ";
     *error += std::string(kWindow) + "N";
     return false;
   }
-  const double queries = static_cast<double>(parsed.B) * static_cast<double>(parsed.Hq) * static_cast<double>(parsed.Tq);
-  const double keys = static_cast<double>(parsed.B) * static_cast<double>(parsed.Hq) * static_cast<double>(parsed.Tk);
-  const bool pairwise = parsed.mask != MaskKind::kNone || parsed.bias != BiasKind::kNone;  // stored, or at least counted, pair by pair
-  if (std::max(queries, keys) * static_cast<double>(std::max(parsed.dk, parsed.dv)) > kMaxElements ||
+  const double queries = static_cast<double>(parsed.B) * static_cast<double>(parsed.Hq) *
+                         static_cast<double>(parsed.Tq);
+  const double keys = static_cast<double>(parsed.B) * static_cast<double>(parsed.Hq) *
+                      static_cast<double>(parsed.Tk);
+  // stored, or at least counted, pair by pair
+  const bool pairwise = parsed.mask != MaskKind::kNone || parsed.bias != BiasKind::kNone;
+  if (std::max(queries, keys) * static_cast<double>(std::max(parsed.dk, parsed.dv)) >
+          kMaxElements ||
       (pairwise && queries * static_cast<double>(parsed.Tk) > kMaxElements)) {
     *error = "workload '" + text + "' is larger than 2^40 elements";
     return false;
@@ -266,7 +290,8 @@ Workload BaseOf(const Workload& workload) {
   if (parts.size() == 1) return workload.name[0] == 'X' ? Named("X0") : workload;
   if (std::find(parts.begin() + 1, parts.end(), "nan") == parts.end()) return Named(parts[0]);
   std::string clean = parts[0];
-  for (size_t n = 1; n < parts.size(); ++n) clean += "+" + (parts[n] == "nan" ? "padmask" : parts[n]);
+  for (size_t n = 1; n < parts.size(); ++n)
+    clean += "+" + (parts[n] == "nan" ? "padmask" : parts[n]);
   return Named(clean);
 }
 

@@ -1,7 +1,9 @@
-// The problems that Fovea is measured on: shapes, what modifies their scores, and their names. Tensors are in workload_tensors.h.
+// The problems that Fovea is measured on: shapes, what modifies their scores, and their names.
+// Tensors are in workload_tensors.h.
 //
-// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key size, dv value size. The last query stands at the
-// last key: query i is at position i + Tk − Tq, for everything that goes by positions.
+// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key
+// size, dv value size. The last query stands at the last key: query i is at position i + Tk − Tq,
+// for everything that goes by positions.
 #ifndef FOVEA_BENCH_WORKLOAD_H_
 #define FOVEA_BENCH_WORKLOAD_H_
 
@@ -42,11 +44,13 @@ struct Workload {
   bool alibi = false, sinks = false;
   MaskKind mask = MaskKind::kNone;
   BiasKind bias = BiasKind::kNone;
-  bool nan = false;             // in the rows of K and V that the padding mask removes
-  bool values_in_keys = false;  // V is the first dv channels of K, as in multi-head latent attention
-  std::string modifiers;        // all of that as in names: "softcap+alibi"; not the type
+  bool nan = false;  // in the rows of K and V that the padding mask removes
+  // V is the first dv channels of K, as in multi-head latent attention
+  bool values_in_keys = false;
+  std::string modifiers;  // all of that as in names: "softcap+alibi"; not the type
 
-  // Few queries over a long cache: bound by reading K and V, which come from memory in a model of many layers.
+  // Few queries over a long cache: bound by reading K and V, which come from memory in a model of
+  // many layers.
   bool IsDecode() const { return Tq <= 16 && Tq < Tk; }
   // Whether more than shape and causal decides about scores.
   bool ModifiesScores() const;
@@ -54,17 +58,22 @@ struct Workload {
 
   int64_t PaddingKeys() const;                  // that kPadding removes
   bool MaskAllows(int64_t i, int64_t j) const;  // the boolean mask alone
-  double Pairs() const;                         // visible (query, key) pairs of all query heads; O(Tq·Tk) with a boolean mask
-  double Flops() const;                         // 2·pairs·(dk + dv): a multiplication and an addition for each product of q·k and p·v
-  double KvBytes() const;                       // of K and V, without keys outside of every query's window
+  // visible (query, key) pairs of all query heads; O(Tq·Tk) with a boolean mask
+  double Pairs() const;
+  // 2·pairs·(dk + dv): a multiplication and an addition for each product of q·k and p·v
+  double Flops() const;
+  // of K and V, without keys outside of every query's window
+  double KvBytes() const;
   int64_t Position(int64_t i) const { return i + Tk - Tq; }
 };
 
-// P1 … P6 prefill, D1 … D3 decode, F1 a long sequence without a mask, X0 and its variants of shape and score X1 … X17.
+// P1 … P6 prefill, D1 … D3 decode, F1 a long sequence without a mask, X0 and its variants of shape
+// and score X1 … X17.
 const std::vector<Workload>& NamedWorkloads();
 
-// WORKLOAD[+MODIFIER]…, where WORKLOAD is one of the names or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal]: "P2+softcap+alibi",
-// "1,32/8,1x4096,128", "1,8,2048,64,causal+window=256". False with a message in *error.
+// WORKLOAD[+MODIFIER]…, where WORKLOAD is one of the names or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal]:
+// "P2+softcap+alibi", "1,32/8,1x4096,128", "1,8,2048,64,causal+window=256". False with a message in
+// *error.
 //
 //   softcap                            at 20
 //   alibi                              slopes 2^(−8(h+1)/Hq)
@@ -83,8 +92,9 @@ Workload InType(const Workload& workload, DType type);
 // "modifiers": P2 and what modifies its scores. "variants": X0 … X17. Empty for other names.
 std::vector<Workload> WorkloadSet(const std::string& name);
 
-// What a workload is compared with: itself in f32 and without modifiers, but for "nan" with "padmask" in its place, so that they differ in nothing but the
-// NaNs; X0 for X1 … X17; else itself.
+// What a workload is compared with: itself in f32 and without modifiers, but for "nan" with
+// "padmask" in its place, so that they differ in nothing but the NaNs; X0 for X1 … X17; else
+// itself.
 Workload BaseOf(const Workload& workload);
 
 }  // namespace fovea::bench

@@ -7,7 +7,9 @@
 namespace fovea::bench {
 namespace {
 
-size_t WholeLines(int64_t elements, DType type) { return (static_cast<size_t>(elements * SizeOf(type)) + 511) / 512 * 512; }
+size_t WholeLines(int64_t elements, DType type) {
+  return (static_cast<size_t>(elements * SizeOf(type)) + 511) / 512 * 512;
+}
 
 // To nearest, ties to even. Values are finite and far from overflow.
 uint16_t ToBF16(float value) {
@@ -18,8 +20,10 @@ uint16_t ToBF16(float value) {
 
 uint16_t ToF16(float value) {
   const float magnitude = std::fabs(value);
-  const int exponent = magnitude == 0 ? -14 : std::max(std::ilogb(magnitude), -14);             // −14: subnormals, too
-  const int fraction = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));  // 1024 and the fraction bits
+  // −14: subnormals, too
+  const int exponent = magnitude == 0 ? -14 : std::max(std::ilogb(magnitude), -14);
+  // 1024 and the fraction bits
+  const int fraction = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return static_cast<uint16_t>((std::signbit(value) ? 0x8000 : 0) + (exponent + 14) * 1024 +
                                fraction);  // a fraction of 2048 carries by itself
 }
@@ -31,7 +35,9 @@ class Normal {
     // xorshift64* (Vigna 2016); four 16-bit uniform values have the variance 4 · 2^32 / 12.
     state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
     const uint64_t r = state_ * 0x2545f4914f6cdd1du;
-    const int32_t sum = static_cast<int32_t>((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) - 2 * 0xffff;
+    const int32_t sum =
+        static_cast<int32_t>((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) -
+        2 * 0xffff;
     return static_cast<float>(sum) * 2.6428e-5f;
   }
 
@@ -40,10 +46,13 @@ class Normal {
 };
 
 // Press et al. 2021, §3, for a power of two of heads; that formula for other numbers, too.
-float AlibiSlope(int64_t h, int64_t Hq) { return std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(Hq)); }
+float AlibiSlope(int64_t h, int64_t Hq) {
+  return std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(Hq));
+}
 
 // Writes NaN over the last `keys` rows of each of `heads` dense matrices of Tk rows and d channels.
-void PoisonLastRows(char* matrices, DType type, int64_t heads, int64_t Tk, int64_t d, int64_t keys) {
+void PoisonLastRows(char* matrices, DType type, int64_t heads, int64_t Tk, int64_t d,
+                    int64_t keys) {
   for (int64_t h = 0; h < heads; ++h) {
     char* const first = matrices + ((h + 1) * Tk - keys) * d * SizeOf(type);
     // All bits set are a NaN in every floating type.
@@ -52,7 +61,8 @@ void PoisonLastRows(char* matrices, DType type, int64_t heads, int64_t Tk, int64
 }
 
 bool HaveSameTensors(const Workload& a, const Workload& b) {
-  return a.HasShapeOf(b) && a.type == b.type && a.nan == b.nan && a.values_in_keys == b.values_in_keys;
+  return a.HasShapeOf(b) && a.type == b.type && a.nan == b.nan &&
+         a.values_in_keys == b.values_in_keys;
 }
 
 }  // namespace
@@ -66,23 +76,31 @@ void FillNormal(void* values, DType type, size_t count, uint64_t seed) {
   if (type == DType::kF32) return FillNormal(static_cast<float*>(values), count, seed);
   Normal normal(seed);
   uint16_t* const bits = static_cast<uint16_t*>(values);
-  for (size_t i = 0; i < count; ++i) bits[i] = type == DType::kF16 ? ToF16(normal.Next()) : ToBF16(normal.Next());
+  for (size_t i = 0; i < count; ++i)
+    bits[i] = type == DType::kF16 ? ToF16(normal.Next()) : ToBF16(normal.Next());
 }
 
-WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed, const WorkloadTensors* like) : workload_(workload) {
+WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
+                                 const WorkloadTensors* like)
+    : workload_(workload) {
   const Workload& w = workload_;
   q_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dk, w.type);
   out_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dv, w.type);
   k_bytes_ = WholeLines(w.B * w.Hkv * w.Tk * w.dk, w.type);
   v_bytes_ = w.values_in_keys ? 0 : WholeLines(w.B * w.Hkv * w.Tk * w.dv, w.type);
   const size_t kv = k_bytes_ + v_bytes_;
-  if (w.IsDecode()) copies_ = static_cast<int64_t>(std::max<size_t>(1, (StreamBytes() + kv - 1) / kv));
+  if (w.IsDecode())
+    copies_ = static_cast<int64_t>(std::max<size_t>(1, (StreamBytes() + kv - 1) / kv));
   const bool share = like != nullptr && HaveSameTensors(w, like->workload_);
-  tensors_ = share ? like->tensors_ : std::make_shared<const HugeBuffer>(q_bytes_ + out_bytes_ + static_cast<size_t>(copies_) * kv);
+  tensors_ = share ? like->tensors_
+                   : std::make_shared<const HugeBuffer>(q_bytes_ + out_bytes_ +
+                                                        static_cast<size_t>(copies_) * kv);
 
   per_head_bytes_ = WholeLines(w.Hq, DType::kF32);
-  if (w.bias != BiasKind::kNone) bias_bytes_ = WholeLines(w.bias == BiasKind::kKeys ? w.Tk : w.Hq * w.Tq * w.Tk, DType::kF32);
-  if (w.mask != MaskKind::kNone) mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk, DType::kBool);
+  if (w.bias != BiasKind::kNone)
+    bias_bytes_ = WholeLines(w.bias == BiasKind::kKeys ? w.Tk : w.Hq * w.Tq * w.Tk, DType::kF32);
+  if (w.mask != MaskKind::kNone)
+    mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk, DType::kBool);
   modifiers_ = std::make_shared<const HugeBuffer>(2 * per_head_bytes_ + bias_bytes_ + mask_bytes_);
 
   if (!ok()) return;
@@ -99,9 +117,11 @@ void WorkloadTensors::FillTensors(uint64_t seed) {
   FillNormal(k, w.type, kv / size, seed + 1);
   if (w.nan) {
     PoisonLastRows(k, w.type, w.B * w.Hkv, w.Tk, w.dk, w.PaddingKeys());
-    if (!w.values_in_keys) PoisonLastRows(k + k_bytes_, w.type, w.B * w.Hkv, w.Tk, w.dv, w.PaddingKeys());
+    if (!w.values_in_keys)
+      PoisonLastRows(k + k_bytes_, w.type, w.B * w.Hkv, w.Tk, w.dv, w.PaddingKeys());
   }
-  for (int64_t copy = 1; copy < copies_; ++copy) std::memcpy(k + static_cast<size_t>(copy) * kv, k, kv);
+  for (int64_t copy = 1; copy < copies_; ++copy)
+    std::memcpy(k + static_cast<size_t>(copy) * kv, k, kv);
 }
 
 void WorkloadTensors::FillModifiers(uint64_t seed) {
@@ -115,7 +135,8 @@ void WorkloadTensors::FillModifiers(uint64_t seed) {
   if (w.bias == BiasKind::kDistance) {
     for (int64_t h = 0; h < w.Hq; ++h) {
       for (int64_t i = 0; i < w.Tq; ++i) {
-        for (int64_t j = 0; j < w.Tk; ++j) *bias++ = -slopes[h] * std::fabs(static_cast<float>(w.Position(i) - j));
+        for (int64_t j = 0; j < w.Tk; ++j)
+          *bias++ = -slopes[h] * std::fabs(static_cast<float>(w.Position(i) - j));
       }
     }
   } else {
@@ -179,7 +200,8 @@ void WorkloadTensors::AddModifiers(Score* score) const {
 Problem WorkloadTensors::At(int64_t index) const {
   const Workload& w = workload_;
   char* const base = static_cast<char*>(tensors_->data());
-  const char* const k = base + q_bytes_ + out_bytes_ + static_cast<size_t>(index % copies_) * (k_bytes_ + v_bytes_);
+  const char* const k =
+      base + q_bytes_ + out_bytes_ + static_cast<size_t>(index % copies_) * (k_bytes_ + v_bytes_);
   Problem problem;
   problem.q = View(static_cast<const void*>(base), w.type, {w.B, w.Hq, w.Tq, w.dk});
   problem.k = View(static_cast<const void*>(k), w.type, {w.B, w.Hkv, w.Tk, w.dk});
@@ -194,7 +216,11 @@ Problem WorkloadTensors::At(int64_t index) const {
   return problem;
 }
 
-const void* WorkloadTensors::kv_data() const { return static_cast<const char*>(tensors_->data()) + q_bytes_ + out_bytes_; }
-size_t WorkloadTensors::kv_bytes() const { return static_cast<size_t>(copies_) * (k_bytes_ + v_bytes_); }
+const void* WorkloadTensors::kv_data() const {
+  return static_cast<const char*>(tensors_->data()) + q_bytes_ + out_bytes_;
+}
+size_t WorkloadTensors::kv_bytes() const {
+  return static_cast<size_t>(copies_) * (k_bytes_ + v_bytes_);
+}
 
 }  // namespace fovea::bench

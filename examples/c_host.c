@@ -1,4 +1,5 @@
-// A host in C11 with POSIX threads: memory from its own arena, a parallel loop of its own, one plan for all steps of a decoder that adds a key per token.
+// A host in C11 with POSIX threads: memory from its own arena, a parallel loop of its own, one plan
+// for all steps of a decoder that adds a key per token.
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -10,7 +11,8 @@
 
 enum { kHeads = 8, kKvHeads = 2, kSize = 64, kMostKeys = 2048, kThreads = 3 };
 
-// ---------------------------------------------------------------- the host's memory: one arena, given back at once
+// ---------------------------------------------------------------- the host's memory: one arena,
+// given back at once
 
 typedef struct Arena {
   _Alignas(64) char bytes[1 << 20];
@@ -25,9 +27,12 @@ static void* ArenaAllocate(void* context, size_t bytes) {
   arena->used += rounded;
   return memory;
 }
-static void ArenaRelease(void* context, void* memory, size_t bytes) { (void)context, (void)memory, (void)bytes; }
+static void ArenaRelease(void* context, void* memory, size_t bytes) {
+  (void)context, (void)memory, (void)bytes;
+}
 
-// ---------------------------------------------------------------- the host's threads: worker w takes every kThreads-th task
+// ---------------------------------------------------------------- the host's threads: worker w
+// takes every kThreads-th task
 
 typedef struct Share {
   fovea_task run;
@@ -38,7 +43,8 @@ typedef struct Share {
 
 static void* RunShare(void* p) {
   const Share* const share = p;
-  for (int64_t n = share->worker; n < share->tasks; n += kThreads) share->run(share->task_context, n, share->worker);
+  for (int64_t n = share->worker; n < share->tasks; n += kThreads)
+    share->run(share->task_context, n, share->worker);
   return NULL;
 }
 
@@ -50,7 +56,8 @@ static void ForEach(void* context, int64_t tasks, fovea_task run, void* task_con
   for (int32_t w = 0; w < kThreads; ++w) {
     const Share share = {run, task_context, tasks, w};
     shares[w] = share;
-    if (w > 0 && w < tasks) started[w] = pthread_create(&threads[w], NULL, RunShare, &shares[w]) == 0;
+    if (w > 0 && w < tasks)
+      started[w] = pthread_create(&threads[w], NULL, RunShare, &shares[w]) == 0;
   }
   for (int32_t w = 0; w < kThreads; ++w) {
     if (!started[w]) RunShare(&shares[w]);
@@ -63,7 +70,8 @@ static void ForEach(void* context, int64_t tasks, fovea_task run, void* task_con
 // ---------------------------------------------------------------- the decoder
 
 static float q[kHeads * kSize], out[kHeads * kSize];
-static float k[kMostKeys * kKvHeads * kSize], v[kMostKeys * kKvHeads * kSize];  // [keys, kv_heads, size]
+// [keys, kv_heads, size]
+static float k[kMostKeys * kKvHeads * kSize], v[kMostKeys * kKvHeads * kSize];
 static char workspace[1 << 20];
 static Arena arena;
 
@@ -97,7 +105,8 @@ static double Error(int64_t keys) {
     double m = -INFINITY, l = 0;
     for (int64_t j = 0; j < keys; ++j) {
       p[j] = 0;
-      for (int64_t c = 0; c < kSize; ++c) p[j] += (double)q[h * kSize + c] * (double)k[(j * kKvHeads + g) * kSize + c];
+      for (int64_t c = 0; c < kSize; ++c)
+        p[j] += (double)q[h * kSize + c] * (double)k[(j * kKvHeads + g) * kSize + c];
       p[j] /= sqrt((double)kSize);
       m = fmax(m, p[j]);
     }
@@ -141,7 +150,8 @@ int main(void) {
   if (fovea_plan_create(&problem, &options, &plan, &error) != FOVEA_OK) return Fail("plan", &error);
   char text[2048];
   fovea_plan_to_string(plan, text, sizeof(text));
-  printf("fovea %d.%d.%d\n%s", (int)(fovea_version() >> 16), (int)(fovea_version() >> 8 & 255), (int)(fovea_version() & 255), text);
+  printf("fovea %d.%d.%d\n%s", (int)(fovea_version() >> 16), (int)(fovea_version() >> 8 & 255),
+         (int)(fovea_version() & 255), text);
 
   const size_t planned = arena.used;
   double worst = 0;
@@ -149,14 +159,18 @@ int main(void) {
     FillNumbers(q, sizeof(q) / sizeof(q[0]), (uint32_t)keys);
     MakeProblem(keys, &problem);
     if (fovea_plan_update(plan, &problem, &error) != FOVEA_OK) return Fail("update", &error);
-    if (fovea_run(plan, &problem, workspace, sizeof(workspace), &executor, &error) != FOVEA_OK) return Fail("run", &error);
+    if (fovea_run(plan, &problem, workspace, sizeof(workspace), &executor, &error) != FOVEA_OK)
+      return Fail("run", &error);
     worst = fmax(worst, Error(keys));
   }
-  printf("arena     %zu bytes for the plan, %zu more for 21 tokens\nerror     %.2g\n", planned, arena.used - planned, worst);
+  printf("arena     %zu bytes for the plan, %zu more for 21 tokens\nerror     %.2g\n", planned,
+         arena.used - planned, worst);
 
   // A mistake is a code and a sentence.
   problem.v.shape[2] -= 1;
-  if (fovea_run(plan, &problem, workspace, sizeof(workspace), &executor, &error) != FOVEA_INVALID_ARGUMENT) return 1;
+  if (fovea_run(plan, &problem, workspace, sizeof(workspace), &executor, &error) !=
+      FOVEA_INVALID_ARGUMENT)
+    return 1;
   printf("mistake   %s\n", error.message);
   fovea_plan_destroy(plan);
   return planned > 0 && arena.used == planned && worst <= 1e-5 ? 0 : 1;

@@ -1,5 +1,6 @@
-// A host that gives up in the middle: it looks at a flag between tasks, leaves when it is set, and may use plan, workspace and tensors for the next run at once.
-// Nothing has to be told to Fovea, which holds no state between tasks.
+// A host that gives up in the middle: it looks at a flag between tasks, leaves when it is set, and
+// may use plan, workspace and tensors for the next run at once. Nothing has to be told to Fovea,
+// which holds no state between tasks.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -11,7 +12,8 @@
 
 int main() {
   const int64_t B = 1, H = 4, T = 1024, d = 64;
-  const std::vector<float> q = Numbers(B * H * T * d, 1), k = Numbers(B * H * T * d, 2), v = Numbers(B * H * T * d, 3);
+  const std::vector<float> q = Numbers(B * H * T * d, 1), k = Numbers(B * H * T * d, 2),
+                           v = Numbers(B * H * T * d, 3);
   std::vector<float> out(q.size(), -7.0f), expected(q.size());
   fovea::Problem problem;
   problem.q = fovea::View(q.data(), {B, H, T, d});
@@ -29,7 +31,8 @@ int main() {
   if (status.ok()) status = fovea::Plan::Create(problem, {}, &plan);
   if (status.ok()) {
     workspace.resize(plan.WorkspaceBytes(pool.workers()));
-    status = fovea::Bind(plan, problem, {workspace.data(), workspace.size()}, pool.workers(), &call);
+    status =
+        fovea::Bind(plan, problem, {workspace.data(), workspace.size()}, pool.workers(), &call);
   }
   if (!status.ok()) {
     std::printf("%s\n", status.message());

@@ -1,6 +1,8 @@
-// How an inference engine in the manner of ggml takes Fovea in: tensors with their innermost size first and strides in bytes, heads interleaved per token, an f16
-// mask with padded rows, an f16 cache of keys and values that grows, one scratch buffer for all layers, and a fixed set of threads that all walk through every
-// operation together, with a barrier of the engine's own. Each step is planned once and serves all layers; nothing is allocated after the first.
+// How an inference engine in the manner of ggml takes Fovea in: tensors with their innermost size
+// first and strides in bytes, heads interleaved per token, an f16 mask with padded rows, an f16
+// cache of keys and values that grows, one scratch buffer for all layers, and a fixed set of
+// threads that all walk through every operation together, with a barrier of the engine's own. Each
+// step is planned once and serves all layers; nothing is allocated after the first.
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +16,8 @@
 
 namespace engine {
 
-// ---------------------------------------------------------------- the engine: nothing here knows Fovea
+// ---------------------------------------------------------------- the engine: nothing here knows
+// Fovea
 
 enum class Type { kF32, kF16 };
 
@@ -64,18 +67,21 @@ uint16_t ToHalf(float x) {
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
   if (magnitude == 0x7F800000) return static_cast<uint16_t>(sign | 0x7C00);
   if (magnitude < 0x38800000) return static_cast<uint16_t>(sign);
-  return static_cast<uint16_t>(sign | ((magnitude + 0x0FFF + (magnitude >> 13 & 1) - 0x38000000) >> 13));
+  return static_cast<uint16_t>(sign |
+                               ((magnitude + 0x0FFF + (magnitude >> 13 & 1) - 0x38000000) >> 13));
 }
 float FromHalf(uint16_t x) {
   const int exponent = x >> 10 & 31, fraction = x & 1023;
-  const float magnitude = exponent == 31  ? std::numeric_limits<float>::infinity()
-                          : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                          : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  const float magnitude = exponent == 31 ? std::numeric_limits<float>::infinity()
+                          : exponent == 0
+                              ? std::ldexp(static_cast<float>(fraction), -24)
+                              : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
   return (x & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
 double Read(const Tensor& t, int64_t i0, int64_t i1, int64_t i2) {
-  const char* const p = static_cast<const char*>(t.data) + i0 * t.nb[0] + i1 * t.nb[1] + i2 * t.nb[2];
+  const char* const p =
+      static_cast<const char*>(t.data) + i0 * t.nb[0] + i1 * t.nb[1] + i2 * t.nb[2];
   if (t.type == Type::kF32) {
     float x;
     std::memcpy(&x, p, sizeof(x));
@@ -90,14 +96,17 @@ struct Sizes {
   int64_t layers = 3, heads = 8, kv_heads = 2, size = 64, context = 512;
 };
 
-// The operation: q [size, tokens, heads], k and v [size, keys, kv_heads], mask [keys, tokens] f16, 0 or −inf → dst [size, heads, tokens].
+// The operation: q [size, tokens, heads], k and v [size, keys, kv_heads], mask [keys, tokens] f16,
+// 0 or −inf → dst [size, heads, tokens].
 struct FlashAttention {
   Tensor q, k, v, mask, dst;
 };
 
 // ---------------------------------------------------------------- the glue: all of it
 
-fovea::DType TypeOf(const Tensor& t) { return t.type == Type::kF32 ? fovea::DType::kF32 : fovea::DType::kF16; }
+fovea::DType TypeOf(const Tensor& t) {
+  return t.type == Type::kF32 ? fovea::DType::kF32 : fovea::DType::kF16;
+}
 
 // The same memory as Fovea sees it, outermost axis first.
 template <class View>
@@ -116,7 +125,8 @@ fovea::Problem ProblemOf(const FlashAttention& op) {
   problem.k = ViewOf<fovea::TensorView>(op.k);
   problem.v = ViewOf<fovea::TensorView>(op.v);
   problem.score.bias = ViewOf<fovea::TensorView>(op.mask);
-  problem.out = fovea::SwapAxes(ViewOf<fovea::MutableTensorView>(op.dst), 1, 2);  // [B, T, H, d] in memory
+  // [B, T, H, d] in memory
+  problem.out = fovea::SwapAxes(ViewOf<fovea::MutableTensorView>(op.dst), 1, 2);
   return problem;
 }
 
@@ -127,12 +137,14 @@ void Compute(const Params& params, const fovea::BoundCall& call) {
     if (params.ith == 0) shared.next = 0;
     shared.barrier->Wait();
     const int64_t tasks = call.Tasks(phase);
-    for (int64_t task = shared.next++; task < tasks; task = shared.next++) call.RunTask(phase, task, params.ith);
+    for (int64_t task = shared.next++; task < tasks; task = shared.next++)
+      call.RunTask(phase, task, params.ith);
     shared.barrier->Wait();
   }
 }
 
-// ---------------------------------------------------------------- a model that is nothing but attention, and its check
+// ---------------------------------------------------------------- a model that is nothing but
+// attention, and its check
 
 class Model {
  public:
@@ -151,17 +163,26 @@ class Model {
     const int64_t row = s_.heads * s_.size, kv_row = s_.kv_heads * s_.size, keys = past + tokens;
     const int64_t f32 = sizeof(float), f16 = sizeof(uint16_t);
     FlashAttention op;
-    op.q = {q_.data() + layer * s_.context * row, Type::kF32, {s_.size, tokens, s_.heads, 1}, {f32, row * f32, s_.size * f32, 0}};
-    op.k = {
-        k_cache_.data() + layer * s_.context * kv_row, Type::kF16, {s_.size, keys, s_.kv_heads, 1}, {f16, kv_row * f16, s_.size * f16, 0}};
+    op.q = {q_.data() + layer * s_.context * row,
+            Type::kF32,
+            {s_.size, tokens, s_.heads, 1},
+            {f32, row * f32, s_.size * f32, 0}};
+    op.k = {k_cache_.data() + layer * s_.context * kv_row,
+            Type::kF16,
+            {s_.size, keys, s_.kv_heads, 1},
+            {f16, kv_row * f16, s_.size * f16, 0}};
     op.v = op.k;
     op.v.data = v_cache_.data() + layer * s_.context * kv_row;
     op.mask = {mask_.data(), Type::kF16, {keys, tokens, 1, 1}, {f16, MaskRow() * f16, 0, 0}};
-    op.dst = {dst_.data() + layer * s_.context * row, Type::kF32, {s_.size, s_.heads, tokens, 1}, {f32, s_.size * f32, row * f32, 0}};
+    op.dst = {dst_.data() + layer * s_.context * row,
+              Type::kF32,
+              {s_.size, s_.heads, tokens, 1},
+              {f32, s_.size * f32, row * f32, 0}};
     return op;
   }
 
-  // What the layers before attention would write: new queries, and new keys and values behind the old ones. What lies behind the mask's keys is NaN.
+  // What the layers before attention would write: new queries, and new keys and values behind the
+  // old ones. What lies behind the mask's keys is NaN.
   void Prepare(int64_t past, int64_t tokens) {
     for (float& x : q_) x = Number();
     for (int64_t layer = 0; layer < s_.layers; ++layer) {
@@ -174,7 +195,8 @@ class Model {
     for (uint16_t& x : mask_) x = 0x7E00;
     for (int64_t i = 0; i < tokens; ++i) {
       for (int64_t j = 0; j < past + tokens; ++j) {
-        mask_[static_cast<size_t>(i * MaskRow() + j)] = ToHalf(j <= past + i ? 0.0f : -std::numeric_limits<float>::infinity());
+        mask_[static_cast<size_t>(i * MaskRow() + j)] =
+            ToHalf(j <= past + i ? 0.0f : -std::numeric_limits<float>::infinity());
       }
     }
   }
@@ -190,7 +212,8 @@ class Model {
       for (int64_t j = 0; j < keys; ++j) {
         double s = 0;
         for (int64_t c = 0; c < s_.size; ++c) s += Read(op.q, c, i, h) * Read(op.k, c, j, g);
-        p[static_cast<size_t>(j)] = s / std::sqrt(static_cast<double>(s_.size)) + Read(op.mask, j, i, 0);
+        p[static_cast<size_t>(j)] =
+            s / std::sqrt(static_cast<double>(s_.size)) + Read(op.mask, j, i, 0);
         m = std::max(m, p[static_cast<size_t>(j)]);
       }
       for (double& x : p) l += x = std::exp(x - m);
@@ -216,17 +239,20 @@ class Model {
   std::vector<uint16_t> mask_;
 };
 
-// A prompt in two chunks, then tokens one by one: all layers of each step by `nth` threads. True if all agree with the textbook.
+// A prompt in two chunks, then tokens one by one: all layers of each step by `nth` threads. True if
+// all agree with the textbook.
 bool Generate(int nth) {
   const Sizes s;
   Model model(s);
-  // The most that any step needs, asked for before there is any data: the largest chunk, and one token over the whole context.
+  // The most that any step needs, asked for before there is any data: the largest chunk, and one
+  // token over the whole context.
   const int64_t chunks[] = {120, 77, 1, 1, 1, 1};
   fovea::PlanOptions options;
   options.max_queries = 120;
   options.max_keys = s.context;
   fovea::Plan plan;
-  fovea::Status status = fovea::Plan::Create(ProblemOf(model.Op(0, s.context - 1, 1)), options, &plan);
+  fovea::Status status =
+      fovea::Plan::Create(ProblemOf(model.Op(0, s.context - 1, 1)), options, &plan);
   if (!status.ok()) {
     std::printf("plan: %s\n", status.message());
     return false;
@@ -245,10 +271,12 @@ bool Generate(int nth) {
   double worst = 0;
   for (int64_t tokens : chunks) {
     model.Prepare(past, tokens);
-    if (status.ok()) status = plan.Update(ProblemOf(model.Op(0, past, tokens)));  // in place, for all layers
+    // in place, for all layers
+    if (status.ok()) status = plan.Update(ProblemOf(model.Op(0, past, tokens)));
     std::vector<fovea::BoundCall> graph(static_cast<size_t>(s.layers));
     for (int64_t layer = 0; layer < s.layers && status.ok(); ++layer) {
-      status = fovea::Bind(plan, ProblemOf(model.Op(layer, past, tokens)), {shared.scratch, shared.scratch_bytes}, nth,
+      status = fovea::Bind(plan, ProblemOf(model.Op(layer, past, tokens)),
+                           {shared.scratch, shared.scratch_bytes}, nth,
                            &graph[static_cast<size_t>(layer)]);
     }
     if (!status.ok()) {
@@ -262,7 +290,8 @@ bool Generate(int nth) {
     for (int ith = 1; ith < nth; ++ith) threads.emplace_back(walk, ith);
     walk(0);
     for (std::thread& thread : threads) thread.join();
-    for (int64_t layer = 0; layer < s.layers; ++layer) worst = std::fmax(worst, model.Error(model.Op(layer, past, tokens)));
+    for (int64_t layer = 0; layer < s.layers; ++layer)
+      worst = std::fmax(worst, model.Error(model.Op(layer, past, tokens)));
     past += tokens;
   }
   std::printf("%d threads: %zu bytes of scratch, largest error %.2g\n", nth, scratch.size(), worst);

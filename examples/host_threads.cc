@@ -1,5 +1,6 @@
-// A host that has its own threads drives attention with them: it binds a planned call and runs its phases of independent tasks, with a barrier
-// between phases. Fovea starts no thread, takes no lock and allocates nothing in a bound call. The results are those of one thread, bit for bit.
+// A host that has its own threads drives attention with them: it binds a planned call and runs its
+// phases of independent tasks, with a barrier between phases. Fovea starts no thread, takes no lock
+// and allocates nothing in a bound call. The results are those of one thread, bit for bit.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -18,7 +19,8 @@ struct Case {
 
 // The same problem by one thread and by pools of 1 to 4: true if all agree bit for bit.
 bool Agree(const Case& c) {
-  const std::vector<float> q = Numbers(c.B * c.Hq * c.Tq * c.d, 1), k = Numbers(c.B * c.Hkv * c.Tk * c.d, 2),
+  const std::vector<float> q = Numbers(c.B * c.Hq * c.Tq * c.d, 1),
+                           k = Numbers(c.B * c.Hkv * c.Tk * c.d, 2),
                            v = Numbers(c.B * c.Hkv * c.Tk * c.d, 3);
   std::vector<float> expected(q.size()), out(q.size());
 

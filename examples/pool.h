@@ -17,7 +17,8 @@ class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
 
-  // Returns when all threads have come. The last to come calls `last` first, while the others still wait; all give the same.
+  // Returns when all threads have come. The last to come calls `last` first, while the others still
+  // wait; all give the same.
   template <class Function>
   void Wait(Function last) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -43,11 +44,13 @@ class Barrier {
   int64_t round_ = 0;
 };
 
-// Threads that live as long as the host and run one call after the other. The thread that calls Run is worker 0.
+// Threads that live as long as the host and run one call after the other. The thread that calls Run
+// is worker 0.
 class Pool {
  public:
   explicit Pool(int workers) : barrier_(workers) {
-    for (int worker = 1; worker < workers; ++worker) threads_.emplace_back([this, worker] { Serve(worker); });
+    for (int worker = 1; worker < workers; ++worker)
+      threads_.emplace_back([this, worker] { Serve(worker); });
   }
   ~Pool() {
     call_ = nullptr;
@@ -59,7 +62,8 @@ class Pool {
 
   int workers() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Asks `stop`, if there is one, before every task, and gives up when it says so; any thread may call it. False if it was stopped: the outputs then hold anything.
+  // Asks `stop`, if there is one, before every task, and gives up when it says so; any thread may
+  // call it. False if it was stopped: the outputs then hold anything.
   bool Run(const fovea::BoundCall& call, const std::function<bool()>& stop = nullptr) {
     if (call.Phases() == 0) return true;  // nothing to compute
     next_ = 0;
@@ -90,8 +94,10 @@ class Pool {
     const int phases = call.Phases();  // after the last barrier the call may be gone
     for (int phase = 0; phase < phases; ++phase) {
       const int64_t tasks = call.Tasks(phase);
-      for (int64_t task = next_++; task < tasks && !Stopped(); task = next_++) call.RunTask(phase, task, worker);
-      barrier_.Wait([this] { next_ = 0; });  // every task of this phase is done before the next phase begins
+      for (int64_t task = next_++; task < tasks && !Stopped(); task = next_++)
+        call.RunTask(phase, task, worker);
+      // every task of this phase is done before the next phase begins
+      barrier_.Wait([this] { next_ = 0; });
     }
   }
 

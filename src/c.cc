@@ -1,5 +1,5 @@
-// The C interface: translates structs, calls the C++ interface and translates its status. What a problem may be is checked there, not here; here are
-// pointers, and sizes of structs.
+// The C interface: translates structs, calls the C++ interface and translates its status. What a
+// problem may be is checked there, not here; here are pointers, and sizes of structs.
 #include "fovea/c.h"
 
 #include <algorithm>
@@ -30,34 +30,46 @@ struct fovea_call {
 namespace fovea {
 namespace {
 
-static_assert(FOVEA_OK == static_cast<int>(StatusCode::kOk) && FOVEA_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
+static_assert(FOVEA_OK == static_cast<int>(StatusCode::kOk) &&
+              FOVEA_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
               FOVEA_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
               FOVEA_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory));
-static_assert(FOVEA_NONE == static_cast<int>(DType::kNone) && FOVEA_F32 == static_cast<int>(DType::kF32) &&
-              FOVEA_F16 == static_cast<int>(DType::kF16) && FOVEA_BF16 == static_cast<int>(DType::kBF16) &&
-              FOVEA_BOOL == static_cast<int>(DType::kBool) && FOVEA_I32 == static_cast<int>(DType::kI32) &&
-              FOVEA_I64 == static_cast<int>(DType::kI64) && FOVEA_BIT == static_cast<int>(DType::kBit));
-static_assert(FOVEA_CAUSAL_NONE == static_cast<int>(Causal::kNone) && FOVEA_CAUSAL_TOP_LEFT == static_cast<int>(Causal::kTopLeft) &&
+static_assert(
+    FOVEA_NONE == static_cast<int>(DType::kNone) && FOVEA_F32 == static_cast<int>(DType::kF32) &&
+    FOVEA_F16 == static_cast<int>(DType::kF16) && FOVEA_BF16 == static_cast<int>(DType::kBF16) &&
+    FOVEA_BOOL == static_cast<int>(DType::kBool) && FOVEA_I32 == static_cast<int>(DType::kI32) &&
+    FOVEA_I64 == static_cast<int>(DType::kI64) && FOVEA_BIT == static_cast<int>(DType::kBit));
+static_assert(FOVEA_CAUSAL_NONE == static_cast<int>(Causal::kNone) &&
+              FOVEA_CAUSAL_TOP_LEFT == static_cast<int>(Causal::kTopLeft) &&
               FOVEA_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Causal::kBottomRight));
 static_assert(FOVEA_STAGE_SCALED == static_cast<int>(ScoreStage::kScaled) &&
               FOVEA_STAGE_SOFTCAPPED == static_cast<int>(ScoreStage::kSoftcapped) &&
-              FOVEA_STAGE_MASKED == static_cast<int>(ScoreStage::kMasked) && FOVEA_STAGE_WEIGHTS == static_cast<int>(ScoreStage::kWeights));
-static_assert(FOVEA_ENGINE_AUTO == static_cast<int>(Engine::kAuto) && FOVEA_ENGINE_TILE == static_cast<int>(Engine::kTile) &&
+              FOVEA_STAGE_MASKED == static_cast<int>(ScoreStage::kMasked) &&
+              FOVEA_STAGE_WEIGHTS == static_cast<int>(ScoreStage::kWeights));
+static_assert(FOVEA_ENGINE_AUTO == static_cast<int>(Engine::kAuto) &&
+              FOVEA_ENGINE_TILE == static_cast<int>(Engine::kTile) &&
               FOVEA_ENGINE_ROW == static_cast<int>(Engine::kRow));
-static_assert(FOVEA_PRODUCT_AUTO == static_cast<int>(Product::kAuto) && FOVEA_PRODUCT_F32 == static_cast<int>(Product::kF32) &&
+static_assert(FOVEA_PRODUCT_AUTO == static_cast<int>(Product::kAuto) &&
+              FOVEA_PRODUCT_F32 == static_cast<int>(Product::kF32) &&
               FOVEA_PRODUCT_BF16 == static_cast<int>(Product::kBF16));
-static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) && FOVEA_TARGET_EMU128 == static_cast<int>(Target::kEmu128) &&
-              FOVEA_TARGET_SSE2 == static_cast<int>(Target::kSse2) && FOVEA_TARGET_SSE4 == static_cast<int>(Target::kSse4) &&
-              FOVEA_TARGET_AVX2 == static_cast<int>(Target::kAvx2) && FOVEA_TARGET_AVX512 == static_cast<int>(Target::kAvx512) &&
-              FOVEA_TARGET_NEON == static_cast<int>(Target::kNeon) && FOVEA_TARGET_AVX512_BF16 == static_cast<int>(Target::kAvx512Bf16) &&
+static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) &&
+              FOVEA_TARGET_EMU128 == static_cast<int>(Target::kEmu128) &&
+              FOVEA_TARGET_SSE2 == static_cast<int>(Target::kSse2) &&
+              FOVEA_TARGET_SSE4 == static_cast<int>(Target::kSse4) &&
+              FOVEA_TARGET_AVX2 == static_cast<int>(Target::kAvx2) &&
+              FOVEA_TARGET_AVX512 == static_cast<int>(Target::kAvx512) &&
+              FOVEA_TARGET_NEON == static_cast<int>(Target::kNeon) &&
+              FOVEA_TARGET_AVX512_BF16 == static_cast<int>(Target::kAvx512Bf16) &&
               FOVEA_TARGET_NEON_BF16 == static_cast<int>(Target::kNeonBf16) &&
               FOVEA_TARGET_AVX512_AMX == static_cast<int>(Target::kAvx512Amx));
 
 static_assert(sizeof(fovea_error) >= Status::kMaxMessage);
 static_assert(kMaxRank == 4);
 
-// A struct that ended in padding would hand on whatever lies there, as a field of a later version that fits into it.
-#define FOVEA_ENDS_WITH(STRUCT, FIELD) static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
+// A struct that ended in padding would hand on whatever lies there, as a field of a later version
+// that fits into it.
+#define FOVEA_ENDS_WITH(STRUCT, FIELD) \
+  static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
 FOVEA_ENDS_WITH(fovea_problem, reserved);
 FOVEA_ENDS_WITH(fovea_allocator, release);
 FOVEA_ENDS_WITH(fovea_plan_options, block_keys);
@@ -66,7 +78,8 @@ FOVEA_ENDS_WITH(fovea_executor, reserved);
 #undef FOVEA_ENDS_WITH
 
 fovea_status Report(const Status& status, fovea_error* error) {
-  if (error != nullptr) std::memcpy(error->message, status.message(), std::strlen(status.message()) + 1);
+  if (error != nullptr)
+    std::memcpy(error->message, status.message(), std::strlen(status.message()) + 1);
   return static_cast<fovea_status>(status.code());
 }
 
@@ -76,21 +89,25 @@ constexpr size_t kMostStructBytes = 16384;
 template <class Struct>
 Status CheckSize(const char* name, const Struct* given) {
   if (given == nullptr) return Invalid("%s = null", name);
-  if (given->size <= sizeof(size_t) || given->size > kMostStructBytes || given->size % alignof(Struct) != 0) {
+  if (given->size <= sizeof(size_t) || given->size > kMostStructBytes ||
+      given->size % alignof(Struct) != 0) {
     return Invalid("%s.size = %zu, expected %zu (sizeof)", name, given->size, sizeof(Struct));
   }
   return Status();
 }
 
-// A caller's struct as this version knows it: what a shorter one lacks stays 0, as *known is, and so must be what a longer one adds.
+// A caller's struct as this version knows it: what a shorter one lacks stays 0, as *known is, and
+// so must be what a longer one adds.
 template <class Struct>
 Status Read(const char* name, const Struct* given, Struct* known) {
   FOVEA_RETURN_IF_ERROR(CheckSize(name, given));
   const char* const bytes = reinterpret_cast<const char*>(given);
   for (size_t n = sizeof(Struct); n < given->size; ++n) {
     if (bytes[n] != 0) {
-      return Invalid("%s.size = %zu, expected at most %zu: byte %zu, which this version does not know, is not 0", name, given->size,
-                     sizeof(Struct), n);
+      return Invalid(
+          "%s.size = %zu, expected at most %zu: byte %zu, which this version does not know, is not "
+          "0",
+          name, given->size, sizeof(Struct), n);
     }
   }
   std::memcpy(static_cast<void*>(known), given, std::min(given->size, sizeof(Struct)));
@@ -179,7 +196,8 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) {
   return Status();
 }
 
-// The host's loop as an executor; without one, the calling thread. What the host calls with numbers out of range is not run, and told by ok().
+// The host's loop as an executor; without one, the calling thread. What the host calls with numbers
+// out of range is not run, and told by ok().
 class HostExecutor final : public Executor {
  public:
   Status Init(const fovea_executor* given) {
@@ -187,7 +205,8 @@ class HostExecutor final : public Executor {
     FOVEA_RETURN_IF_ERROR(Read("executor", given, &host_));
     FOVEA_RETURN_IF_ERROR(CheckReserved("executor", host_.reserved));
     if (host_.for_each == nullptr) return Invalid("executor.for_each = null");
-    if (host_.workers < 1) return Invalid("executor.workers = %d, expected 1 or greater", host_.workers);
+    if (host_.workers < 1)
+      return Invalid("executor.workers = %d, expected 1 or greater", host_.workers);
     return Status();
   }
   int Workers() const noexcept override { return host_.for_each == nullptr ? 1 : host_.workers; }
@@ -198,7 +217,8 @@ class HostExecutor final : public Executor {
   }
   Status Result(const Status& status) const {
     if (!status.ok() || !misled_.load(std::memory_order_relaxed)) return status;
-    return Invalid("executor.for_each called a task or a worker that does not exist: outputs hold anything");
+    return Invalid(
+        "executor.for_each called a task or a worker that does not exist: outputs hold anything");
   }
 
  private:
@@ -227,7 +247,8 @@ void Destroy(fovea_plan* plan) {
   Release(allocator, plan, sizeof(fovea_plan));
 }
 
-Status CreatePlan(const fovea_problem* given, const fovea_plan_options* given_options, fovea_plan** result) {
+Status CreatePlan(const fovea_problem* given, const fovea_plan_options* given_options,
+                  fovea_plan** result) {
   if (result == nullptr) return Invalid("plan = null, expected where to put it");
   Problem problem;
   PlanOptions options;
@@ -250,12 +271,16 @@ Status UpdatePlan(fovea_plan* plan, const fovea_problem* given) {
 
 Status CheckWorkspace(const fovea_plan& plan, const void* workspace, size_t bytes, int workers) {
   const size_t needed = fovea_plan_workspace_bytes(&plan, workers);
-  if (workspace == nullptr) return Invalid("workspace = null, expected %zu bytes (fovea_plan_workspace_bytes)", needed);
-  if (bytes < needed) return TooSmall("workspace_bytes = %zu, expected at least %zu (fovea_plan_workspace_bytes)", bytes, needed);
+  if (workspace == nullptr)
+    return Invalid("workspace = null, expected %zu bytes (fovea_plan_workspace_bytes)", needed);
+  if (bytes < needed)
+    return TooSmall("workspace_bytes = %zu, expected at least %zu (fovea_plan_workspace_bytes)",
+                    bytes, needed);
   return Status();
 }
 
-Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes, const fovea_executor* given_executor) {
+Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes,
+               const fovea_executor* given_executor) {
   if (plan == nullptr) return Invalid("plan = null");
   Problem problem;
   HostExecutor executor;
@@ -265,7 +290,8 @@ Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspa
   return executor.Result(Run(plan->plan, problem, {workspace, bytes}, executor));
 }
 
-Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_options, const fovea_executor* given_executor) {
+Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_options,
+               const fovea_executor* given_executor) {
   Problem problem;
   PlanOptions options;
   HostExecutor executor;
@@ -275,7 +301,8 @@ Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_optio
   return executor.Result(Attention(problem, options, executor));
 }
 
-Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes, int workers, fovea_call** result) {
+Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes,
+                int workers, fovea_call** result) {
   if (plan == nullptr) return Invalid("plan = null");
   if (result == nullptr) return Invalid("call = null, expected where to put it");
   Problem problem;
@@ -284,18 +311,22 @@ Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* worksp
   FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, workers));
   void* place = workspace;
   size_t left = bytes;
-  std::align(alignof(fovea_call), sizeof(fovea_call), place, left);  // there is room: CheckWorkspace
+  // there is room: CheckWorkspace
+  std::align(alignof(fovea_call), sizeof(fovea_call), place, left);
   fovea_call bound = {BoundCall(), workers};
-  const Workspace behind = {static_cast<char*>(place) + sizeof(fovea_call), left - sizeof(fovea_call)};
+  const Workspace behind = {static_cast<char*>(place) + sizeof(fovea_call),
+                            left - sizeof(fovea_call)};
   FOVEA_RETURN_IF_ERROR(Bind(plan->plan, problem, behind, workers, &bound.call));
   *result = new (place) fovea_call(bound);
   return Status();
 }
 
-Status MergeParts(const fovea_partial_state* given, int64_t count, const fovea_tensor* out, const fovea_tensor* lse) {
+Status MergeParts(const fovea_partial_state* given, int64_t count, const fovea_tensor* out,
+                  const fovea_tensor* lse) {
   if (out == nullptr) return Invalid("out = null");
   const MutableTensorView lse_view = lse == nullptr ? MutableTensorView() : Output(*lse);
-  if (given == nullptr || count < 1) return Merge(nullptr, count, Output(*out), lse_view);  // an error
+  // an error
+  if (given == nullptr || count < 1) return Merge(nullptr, count, Output(*out), lse_view);
   constexpr int64_t kUsualParts = 32;
   PartialState usual[kUsualParts];
   std::unique_ptr<PartialState[]> many;
@@ -311,7 +342,8 @@ Status MergeParts(const fovea_partial_state* given, int64_t count, const fovea_t
 
 size_t CopyTargets(TargetList list, fovea_target* targets, size_t capacity) {
   if (targets == nullptr) capacity = 0;
-  for (size_t n = 0; n < std::min(list.count, capacity); ++n) targets[n] = static_cast<fovea_target>(list.data[n]);
+  for (size_t n = 0; n < std::min(list.count, capacity); ++n)
+    targets[n] = static_cast<fovea_target>(list.data[n]);
   return list.count;
 }
 
@@ -336,7 +368,8 @@ Status CostOf(const fovea_plan* plan, fovea_cost* result) {
 
 Status SlopesOf(int64_t Hq, float max_bias, float* slopes) {
   if (Hq < 0) return Invalid("Hq = %" PRId64 ", expected 0 or greater", Hq);
-  if (slopes == nullptr && Hq > 0) return Invalid("slopes = null, expected room for %" PRId64 " floats", Hq);
+  if (slopes == nullptr && Hq > 0)
+    return Invalid("slopes = null, expected room for %" PRId64 " floats", Hq);
   AlibiSlopes(Hq, slopes, max_bias);
   return Status();
 }
@@ -346,17 +379,32 @@ Status SlopesOf(int64_t Hq, float max_bias, float* slopes) {
 
 extern "C" {
 
-uint32_t fovea_version(void) noexcept { return FOVEA_VERSION_MAJOR << 16 | FOVEA_VERSION_MINOR << 8 | FOVEA_VERSION_PATCH; }
+uint32_t fovea_version(void) noexcept {
+  return FOVEA_VERSION_MAJOR << 16 | FOVEA_VERSION_MINOR << 8 | FOVEA_VERSION_PATCH;
+}
 
-const char* fovea_dtype_name(fovea_dtype dtype) noexcept { return fovea::Name(static_cast<fovea::DType>(dtype)); }
-const char* fovea_target_name(fovea_target target) noexcept { return fovea::Name(static_cast<fovea::Target>(target)); }
-const char* fovea_engine_name(fovea_engine engine) noexcept { return fovea::Name(static_cast<fovea::Engine>(engine)); }
-const char* fovea_product_name(fovea_product product) noexcept { return fovea::Name(static_cast<fovea::Product>(product)); }
+const char* fovea_dtype_name(fovea_dtype dtype) noexcept {
+  return fovea::Name(static_cast<fovea::DType>(dtype));
+}
+const char* fovea_target_name(fovea_target target) noexcept {
+  return fovea::Name(static_cast<fovea::Target>(target));
+}
+const char* fovea_engine_name(fovea_engine engine) noexcept {
+  return fovea::Name(static_cast<fovea::Engine>(engine));
+}
+const char* fovea_product_name(fovea_product product) noexcept {
+  return fovea::Name(static_cast<fovea::Product>(product));
+}
 
-int64_t fovea_dtype_bytes(fovea_dtype dtype) noexcept { return fovea::SizeOf(static_cast<fovea::DType>(dtype)); }
+int64_t fovea_dtype_bytes(fovea_dtype dtype) noexcept {
+  return fovea::SizeOf(static_cast<fovea::DType>(dtype));
+}
 
-fovea_status fovea_parse_target(const char* name, fovea_target* target, fovea_error* error) noexcept {
-  return fovea::Report(fovea::TargetOf(target, [name](fovea::Target* t) { return fovea::ParseTarget(name, t); }), error);
+fovea_status fovea_parse_target(const char* name, fovea_target* target,
+                                fovea_error* error) noexcept {
+  return fovea::Report(
+      fovea::TargetOf(target, [name](fovea::Target* t) { return fovea::ParseTarget(name, t); }),
+      error);
 }
 
 size_t fovea_compiled_targets(fovea_target* targets, size_t capacity) noexcept {
@@ -371,16 +419,18 @@ fovea_status fovea_active_target(fovea_target* target, fovea_error* error) noexc
   return fovea::Report(fovea::TargetOf(target, fovea::ActiveTarget), error);
 }
 
-fovea_status fovea_alibi_slopes(int64_t Hq, float max_bias, float* slopes, fovea_error* error) noexcept {
+fovea_status fovea_alibi_slopes(int64_t Hq, float max_bias, float* slopes,
+                                fovea_error* error) noexcept {
   return fovea::Report(fovea::SlopesOf(Hq, max_bias, slopes), error);
 }
 
-fovea_status fovea_plan_create(const fovea_problem* problem, const fovea_plan_options* options, fovea_plan** plan,
-                               fovea_error* error) noexcept {
+fovea_status fovea_plan_create(const fovea_problem* problem, const fovea_plan_options* options,
+                               fovea_plan** plan, fovea_error* error) noexcept {
   return fovea::Report(fovea::CreatePlan(problem, options, plan), error);
 }
 
-fovea_status fovea_plan_update(fovea_plan* plan, const fovea_problem* problem, fovea_error* error) noexcept {
+fovea_status fovea_plan_update(fovea_plan* plan, const fovea_problem* problem,
+                               fovea_error* error) noexcept {
   return fovea::Report(fovea::UpdatePlan(plan, problem), error);
 }
 
@@ -405,7 +455,8 @@ fovea_product fovea_plan_product(const fovea_plan* plan) noexcept {
   return plan == nullptr ? FOVEA_PRODUCT_AUTO : static_cast<fovea_product>(plan->plan.product());
 }
 
-fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost, fovea_error* error) noexcept {
+fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost,
+                             fovea_error* error) noexcept {
   return fovea::Report(fovea::CostOf(plan, cost), error);
 }
 
@@ -422,49 +473,61 @@ size_t fovea_plan_to_string(const fovea_plan* plan, char* text, size_t bytes) no
   return 0;
 }
 
-fovea_status fovea_run(const fovea_plan* plan, const fovea_problem* problem, void* workspace, size_t workspace_bytes,
-                       const fovea_executor* executor, fovea_error* error) noexcept {
+fovea_status fovea_run(const fovea_plan* plan, const fovea_problem* problem, void* workspace,
+                       size_t workspace_bytes, const fovea_executor* executor,
+                       fovea_error* error) noexcept {
   return fovea::Report(fovea::RunPlan(plan, problem, workspace, workspace_bytes, executor), error);
 }
 
-fovea_status fovea_attention(const fovea_problem* problem, const fovea_plan_options* options, const fovea_executor* executor,
-                             fovea_error* error) noexcept {
+fovea_status fovea_attention(const fovea_problem* problem, const fovea_plan_options* options,
+                             const fovea_executor* executor, fovea_error* error) noexcept {
   return fovea::Report(fovea::RunOnce(problem, options, executor), error);
 }
 
-fovea_status fovea_bind(const fovea_plan* plan, const fovea_problem* problem, void* workspace, size_t workspace_bytes, int32_t workers,
-                        fovea_call** call, fovea_error* error) noexcept {
-  return fovea::Report(fovea::BindCall(plan, problem, workspace, workspace_bytes, workers, call), error);
+fovea_status fovea_bind(const fovea_plan* plan, const fovea_problem* problem, void* workspace,
+                        size_t workspace_bytes, int32_t workers, fovea_call** call,
+                        fovea_error* error) noexcept {
+  return fovea::Report(fovea::BindCall(plan, problem, workspace, workspace_bytes, workers, call),
+                       error);
 }
 
-int32_t fovea_call_phases(const fovea_call* call) noexcept { return call == nullptr ? 0 : call->call.Phases(); }
+int32_t fovea_call_phases(const fovea_call* call) noexcept {
+  return call == nullptr ? 0 : call->call.Phases();
+}
 
-int64_t fovea_call_tasks(const fovea_call* call, int32_t phase) noexcept { return call == nullptr ? 0 : call->call.Tasks(phase); }
+int64_t fovea_call_tasks(const fovea_call* call, int32_t phase) noexcept {
+  return call == nullptr ? 0 : call->call.Tasks(phase);
+}
 
-fovea_status fovea_call_run_task(const fovea_call* call, int32_t phase, int64_t task, int32_t worker) noexcept {
-  if (call == nullptr || task < 0 || task >= call->call.Tasks(phase) || worker < 0 || worker >= call->workers)
+fovea_status fovea_call_run_task(const fovea_call* call, int32_t phase, int64_t task,
+                                 int32_t worker) noexcept {
+  if (call == nullptr || task < 0 || task >= call->call.Tasks(phase) || worker < 0 ||
+      worker >= call->workers)
     return FOVEA_INVALID_ARGUMENT;
   call->call.RunTask(phase, task, worker);
   return FOVEA_OK;
 }
 
-fovea_status fovea_merge(const fovea_partial_state* parts, int64_t count, const fovea_tensor* out, const fovea_tensor* lse,
-                         fovea_error* error) noexcept {
+fovea_status fovea_merge(const fovea_partial_state* parts, int64_t count, const fovea_tensor* out,
+                         const fovea_tensor* lse, fovea_error* error) noexcept {
   return fovea::Report(fovea::MergeParts(parts, count, out, lse), error);
 }
 
-fovea_tensor fovea_dense(const void* data, fovea_dtype dtype, int32_t rank, const int64_t* shape) noexcept {
+fovea_tensor fovea_dense(const void* data, fovea_dtype dtype, int32_t rank,
+                         const int64_t* shape) noexcept {
   fovea_tensor tensor = {};
   if (shape == nullptr || rank < 1 || rank > fovea::kMaxRank) return tensor;
   tensor.data = const_cast<void*>(data);
   tensor.dtype = dtype;
   tensor.rank = rank;
   const bool bits = dtype == FOVEA_BIT;
-  uint64_t step = bits ? 1 : static_cast<uint64_t>(fovea_dtype_bytes(dtype));  // what overflows is refused when the tensor is used
+  // what overflows is refused when the tensor is used
+  uint64_t step = bits ? 1 : static_cast<uint64_t>(fovea_dtype_bytes(dtype));
   for (int a = rank - 1; a >= 0; --a) {
     tensor.shape[a] = shape[a];
     tensor.stride[a] = static_cast<int64_t>(step);
-    const int64_t stored = bits && a == rank - 1 ? shape[a] / 8 + (shape[a] % 8 != 0 ? 1 : 0) : shape[a];
+    const int64_t stored =
+        bits && a == rank - 1 ? shape[a] / 8 + (shape[a] % 8 != 0 ? 1 : 0) : shape[a];
     step *= static_cast<uint64_t>(stored);
   }
   return tensor;

@@ -13,44 +13,55 @@ int64_t SaturatingAdd(int64_t a, int64_t b) {
 }
 
 // −a that saturates.
-int64_t Negated(int64_t a) { return a == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -a; }
+int64_t Negated(int64_t a) {
+  return a == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -a;
+}
 
-// Σ over begin ≤ i < end of clamp(i + shift, 0, limit): a ramp between two flat parts, in closed form.
+// Σ over begin ≤ i < end of clamp(i + shift, 0, limit): a ramp between two flat parts, in closed
+// form.
 double SumOfRamp(int64_t begin, int64_t end, int64_t shift, int64_t limit) {
-  const int64_t rise = std::clamp(SaturatingAdd(1, Negated(shift)), begin, end);     // from here i + shift ≥ 1
-  const int64_t flat = std::clamp(SaturatingAdd(limit, Negated(shift)), rise, end);  // from here i + shift ≥ limit
+  // from here i + shift ≥ 1
+  const int64_t rise = std::clamp(SaturatingAdd(1, Negated(shift)), begin, end);
+  // from here i + shift ≥ limit
+  const int64_t flat = std::clamp(SaturatingAdd(limit, Negated(shift)), rise, end);
   const double n = static_cast<double>(flat - rise);
   double sum = static_cast<double>(end - flat) * static_cast<double>(limit);
-  if (flat > rise) sum += n * (static_cast<double>(rise) + static_cast<double>(shift)) + n * (n - 1) / 2;
+  if (flat > rise)
+    sum += n * (static_cast<double>(rise) + static_cast<double>(shift)) + n * (n - 1) / 2;
   return sum;
 }
 
 }  // namespace
 
-KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t i) noexcept {
+KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window,
+                     int64_t i) noexcept {
   if (i >= lengths.q_length) return {0, 0};
   const int64_t position = SaturatingAdd(i, lengths.offset);
   int64_t end = lengths.kv_length;
   if (causal != Causal::kNone) end = std::min(end, SaturatingAdd(position, 1));
-  if (window.right >= 0) end = std::min(end, SaturatingAdd(SaturatingAdd(position, window.right), 1));
+  if (window.right >= 0)
+    end = std::min(end, SaturatingAdd(SaturatingAdd(position, window.right), 1));
   end = std::max<int64_t>(end, 0);
   int64_t first = 0;
   if (window.left >= 0) first = std::clamp<int64_t>(SaturatingAdd(position, -window.left), 0, end);
   return {first, end};
 }
 
-double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t begin, int64_t end) noexcept {
+double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window& window,
+                    int64_t begin, int64_t end) noexcept {
   end = std::min(end, lengths.q_length);
   if (begin >= end) return 0;
-  // first = clamp(position − left, 0, kv) and end = clamp(position + reach, 0, kv) are ramps in i, and first ≤ end since −left ≤ reach: the sum of
-  // the lengths is the difference of two sums.
+  // first = clamp(position − left, 0, kv) and end = clamp(position + reach, 0, kv) are ramps in i,
+  // and first ≤ end since −left ≤ reach: the sum of the lengths is the difference of two sums.
   constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
   const int64_t kv = lengths.kv_length;
   int64_t reach = causal != Causal::kNone ? 1 : kUnlimited;
   if (window.right >= 0) reach = std::min(reach, SaturatingAdd(window.right, 1));
-  double pairs = reach == kUnlimited ? static_cast<double>(end - begin) * static_cast<double>(kv)
-                                     : SumOfRamp(begin, end, SaturatingAdd(lengths.offset, reach), kv);
-  if (window.left >= 0) pairs -= SumOfRamp(begin, end, SaturatingAdd(lengths.offset, -window.left), kv);
+  double pairs = reach == kUnlimited
+                     ? static_cast<double>(end - begin) * static_cast<double>(kv)
+                     : SumOfRamp(begin, end, SaturatingAdd(lengths.offset, reach), kv);
+  if (window.left >= 0)
+    pairs -= SumOfRamp(begin, end, SaturatingAdd(lengths.offset, -window.left), kv);
   return pairs;
 }
 

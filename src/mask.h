@@ -1,5 +1,6 @@
-// Which keys a query may see by position: causal, window, lengths and offsets reduced to one interval. Knows nothing of tensors or kernels;
-// boolean masks and biases are not positions and live in kernels/modifiers-inl.h.
+// Which keys a query may see by position: causal, window, lengths and offsets reduced to one
+// interval. Knows nothing of tensors or kernels; boolean masks and biases are not positions and
+// live in kernels/modifiers-inl.h.
 #ifndef FOVEA_SRC_MASK_H_
 #define FOVEA_SRC_MASK_H_
 
@@ -9,13 +10,15 @@
 
 namespace fovea {
 
-// One sequence of the batch as validated: 0 ≤ q_length ≤ queries, 0 ≤ kv_length ≤ its keys; offset as resolved by the contract (step 5).
+// One sequence of the batch as validated: 0 ≤ q_length ≤ queries, 0 ≤ kv_length ≤ its keys; offset
+// as resolved by the contract (step 5).
 struct SequenceLengths {
   int64_t q_length = 0;
   int64_t kv_length = 0;
   int64_t offset = 0;
   int64_t queries = 0;  // rows that exist: Tq, or its own of a packed batch
-  // Where its query 0 and its key 0 are: the index on the batch axis and on the third axis of q, out, lse and of k, v.
+  // Where its query 0 and its key 0 are: the index on the batch axis and on the third axis of q,
+  // out, lse and of k, v.
   int64_t q_batch = 0, q_first = 0;
   int64_t kv_batch = 0, kv_first = 0;
 };
@@ -27,10 +30,12 @@ struct KeyRange {
 };
 
 // The keys that query i of the sequence sees. Offsets and windows may be any int64: sums saturate.
-KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t i) noexcept;
+KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window,
+                     int64_t i) noexcept;
 
 // Σ over queries begin ≤ i < end of the number of visible keys. Exact as long as it is below 2^53.
-double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t begin, int64_t end) noexcept;
+double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window& window,
+                    int64_t begin, int64_t end) noexcept;
 
 }  // namespace fovea
 

@@ -24,11 +24,15 @@ Axis AxisOf(const TensorView& mask, int back) {
   return axis < 0 ? Axis{1, 0} : Axis{mask.shape[axis], mask.stride[axis]};
 }
 
-// n booleans from key `first` of a row as bytes, 0 = false. The bytes are the caller's own where they lie side by side, else `copy`.
-const uint8_t* ReadRow(const TensorView& mask, const char* row, int64_t first, int64_t n, uint8_t* copy) {
+// n booleans from key `first` of a row as bytes, 0 = false. The bytes are the caller's own where
+// they lie side by side, else `copy`.
+const uint8_t* ReadRow(const TensorView& mask, const char* row, int64_t first, int64_t n,
+                       uint8_t* copy) {
   const int64_t stride = mask.stride[mask.rank - 1];
   if (mask.dtype == DType::kBit) {
-    for (int64_t j = 0; j < n; ++j) copy[j] = static_cast<uint8_t>(static_cast<uint8_t>(row[(first + j) / 8]) >> ((first + j) % 8) & 1);
+    for (int64_t j = 0; j < n; ++j)
+      copy[j] =
+          static_cast<uint8_t>(static_cast<uint8_t>(row[(first + j) / 8]) >> ((first + j) % 8) & 1);
     return copy;
   }
   if (stride == 1) return reinterpret_cast<const uint8_t*>(row + first);
@@ -36,7 +40,8 @@ const uint8_t* ReadRow(const TensorView& mask, const char* row, int64_t first, i
   return copy;
 }
 
-MaskMapEntry EntryOf(const TensorView& mask, const char* rows, int64_t row_stride, int64_t queries, int64_t first, int64_t n) {
+MaskMapEntry EntryOf(const TensorView& mask, const char* rows, int64_t row_stride, int64_t queries,
+                     int64_t first, int64_t n) {
   uint8_t any[kMapKeys] = {}, removed[kMapKeys] = {}, copy[kMapKeys] = {};
   for (int64_t i = 0; i < queries; ++i) {
     const uint8_t* row = ReadRow(mask, rows + i * row_stride, first, n, copy);
@@ -57,31 +62,44 @@ MaskMapEntry EntryOf(const TensorView& mask, const char* rows, int64_t row_strid
 }  // namespace
 
 bool operator==(const MaskMapLayout& a, const MaskMapLayout& b) {
-  return a.batches == b.batches && a.heads == b.heads && a.query_groups == b.query_groups && a.key_groups == b.key_groups;
+  return a.batches == b.batches && a.heads == b.heads && a.query_groups == b.query_groups &&
+         a.key_groups == b.key_groups;
 }
 
-int64_t MaskMapLayout::groups_per_task() const { return std::max<int64_t>(kTaskBytes / (kMapQueries * kMapKeys) / key_groups, 1); }
+int64_t MaskMapLayout::groups_per_task() const {
+  return std::max<int64_t>(kTaskBytes / (kMapQueries * kMapKeys) / key_groups, 1);
+}
 
-int64_t MaskMapLayout::tasks() const { return entries() == 0 ? 0 : CeilDiv(batches * heads * query_groups, groups_per_task()); }
+int64_t MaskMapLayout::tasks() const {
+  return entries() == 0 ? 0 : CeilDiv(batches * heads * query_groups, groups_per_task());
+}
 
-MaskMapLayout LayoutOf(const TensorView& mask) { return LayoutWith(mask, AxisOf(mask, 1).size, AxisOf(mask, 0).size); }
+MaskMapLayout LayoutOf(const TensorView& mask) {
+  return LayoutWith(mask, AxisOf(mask, 1).size, AxisOf(mask, 0).size);
+}
 
 MaskMapLayout LayoutWith(const TensorView& mask, int64_t queries, int64_t keys) {
   if (!mask.present() || keys < kLeastKeys) return {};
-  return {AxisOf(mask, 3).size, AxisOf(mask, 2).size, CeilDiv(queries, kMapQueries), CeilDiv(keys, kMapKeys)};
+  return {AxisOf(mask, 3).size, AxisOf(mask, 2).size, CeilDiv(queries, kMapQueries),
+          CeilDiv(keys, kMapKeys)};
 }
 
-void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task, MaskMapEntry* entries) noexcept {
-  const Axis keys = AxisOf(mask, 0), queries = AxisOf(mask, 1), heads = AxisOf(mask, 2), batches = AxisOf(mask, 3);
+void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task,
+                 MaskMapEntry* entries) noexcept {
+  const Axis keys = AxisOf(mask, 0), queries = AxisOf(mask, 1), heads = AxisOf(mask, 2),
+             batches = AxisOf(mask, 3);
   const int64_t all = layout.batches * layout.heads * layout.query_groups;
   const int64_t end = std::min((task + 1) * layout.groups_per_task(), all);
   for (int64_t group = task * layout.groups_per_task(); group < end; ++group) {
     const int64_t i = group % layout.query_groups * kMapQueries;
-    const int64_t h = group / layout.query_groups % layout.heads, b = group / layout.query_groups / layout.heads;
-    const char* rows = static_cast<const char*>(mask.data) + b * batches.stride + h * heads.stride + i * queries.stride;
+    const int64_t h = group / layout.query_groups % layout.heads,
+                  b = group / layout.query_groups / layout.heads;
+    const char* rows = static_cast<const char*>(mask.data) + b * batches.stride + h * heads.stride +
+                       i * queries.stride;
     for (int64_t g = 0; g < layout.key_groups; ++g) {
-      entries[group * layout.key_groups + g] = EntryOf(mask, rows, queries.stride, std::min(kMapQueries, queries.size - i), g * kMapKeys,
-                                                       std::min(kMapKeys, keys.size - g * kMapKeys));
+      entries[group * layout.key_groups + g] =
+          EntryOf(mask, rows, queries.stride, std::min(kMapQueries, queries.size - i), g * kMapKeys,
+                  std::min(kMapKeys, keys.size - g * kMapKeys));
     }
   }
 }

@@ -1,5 +1,6 @@
-// Where a boolean mask removes pairs, coarsely: for 16 queries × 64 keys the first and last key that any of the queries may see, and whether all
-// may see all. The mask is read once for it; kernels then skip what is removed and do not look at the mask where nothing is. Knows no tile.
+// Where a boolean mask removes pairs, coarsely: for 16 queries × 64 keys the first and last key
+// that any of the queries may see, and whether all may see all. The mask is read once for it;
+// kernels then skip what is removed and do not look at the mask where nothing is. Knows no tile.
 #ifndef FOVEA_SRC_MASK_MAP_H_
 #define FOVEA_SRC_MASK_MAP_H_
 
@@ -13,13 +14,14 @@ constexpr int64_t kMapQueries = 16;
 constexpr int64_t kMapKeys = 64;
 
 struct MaskMapEntry {
-  uint8_t first = 0;  // keys first ≤ key < end of the 64 are seen by some query; none where both are 0
+  // keys first ≤ key < end of the 64 are seen by some query; none where both are 0
+  uint8_t first = 0;
   uint8_t end = 0;
   uint8_t full = 0;  // 1: every query sees every key that the mask has there
 };
 
-// How the entries of a mask lie: [B or 1][Hq or 1][⌈Tq/16⌉ or 1][⌈Tk/64⌉], as the mask broadcasts. All zero where there is no mask, or none whose key
-// axis is worth a map.
+// How the entries of a mask lie: [B or 1][Hq or 1][⌈Tq/16⌉ or 1][⌈Tk/64⌉], as the mask broadcasts.
+// All zero where there is no mask, or none whose key axis is worth a map.
 struct MaskMapLayout {
   int64_t batches = 0, heads = 0, query_groups = 0, key_groups = 0;
 
@@ -41,13 +43,16 @@ struct MaskMap {
   // The entries of a row of groups, from key 0 on, for query i.
   const MaskMapEntry* Row(int64_t b, int64_t h, int64_t i) const {
     const int64_t group = layout.query_groups == 1 ? 0 : i / kMapQueries;
-    return entries +
-           (((layout.batches == 1 ? 0 : b) * layout.heads + (layout.heads == 1 ? 0 : h)) * layout.query_groups + group) * layout.key_groups;
+    return entries + (((layout.batches == 1 ? 0 : b) * layout.heads + (layout.heads == 1 ? 0 : h)) *
+                          layout.query_groups +
+                      group) *
+                         layout.key_groups;
   }
 };
 
 // Fills the entries of one task, 0 ≤ task < layout.tasks().
-void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task, MaskMapEntry* entries) noexcept;
+void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task,
+                 MaskMapEntry* entries) noexcept;
 
 }  // namespace fovea
 

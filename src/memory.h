@@ -14,7 +14,8 @@ namespace fovea {
 
 // Null when there is no memory.
 inline void* Allocate(const Allocator& allocator, size_t bytes) noexcept {
-  return allocator.allocate == nullptr ? std::malloc(bytes) : allocator.allocate(allocator.context, bytes);
+  return allocator.allocate == nullptr ? std::malloc(bytes)
+                                       : allocator.allocate(allocator.context, bytes);
 }
 
 inline void Release(const Allocator& allocator, void* memory, size_t bytes) noexcept {
@@ -43,12 +44,15 @@ class ContainerAllocator {
     if (memory == nullptr) throw std::bad_alloc();
     return static_cast<T*>(memory);
   }
-  void deallocate(T* memory, size_t count) noexcept { Release(allocator_, memory, count * sizeof(T)); }
+  void deallocate(T* memory, size_t count) noexcept {
+    Release(allocator_, memory, count * sizeof(T));
+  }
 
   const Allocator& allocator() const noexcept { return allocator_; }
   template <class U>
   bool operator==(const ContainerAllocator<U>& other) const noexcept {
-    return allocator_.allocate == other.allocator().allocate && allocator_.release == other.allocator().release &&
+    return allocator_.allocate == other.allocator().allocate &&
+           allocator_.release == other.allocator().release &&
            allocator_.context == other.allocator().context;
   }
   template <class U>

@@ -16,7 +16,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 template <class View>
 auto* ElementOf(const View& view, int64_t b, int64_t h, int64_t i, int64_t c) {
-  const int64_t offset = b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + c * view.stride[3];
+  const int64_t offset =
+      b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + c * view.stride[3];
   if constexpr (std::is_const_v<std::remove_pointer_t<decltype(view.data)>>) {
     return static_cast<const char*>(view.data) + offset;
   } else {
@@ -34,7 +35,8 @@ void Write(const MutableTensorView& view, float x, int64_t b, int64_t h, int64_t
   std::memcpy(ElementOf(view, b, h, i, c), &x, sizeof(x));
 }
 
-Status CheckPart(const char* name, const TensorView& view, int rank, const int64_t* shape, const char* source) {
+Status CheckPart(const char* name, const TensorView& view, int rank, const int64_t* shape,
+                 const char* source) {
   const TensorFacts t = Facts(name, view);
   FOVEA_RETURN_IF_ERROR(CheckTensor(t, rank));
   FOVEA_RETURN_IF_ERROR(CheckType(t, DType::kF32));
@@ -43,8 +45,8 @@ Status CheckPart(const char* name, const TensorView& view, int rank, const int64
 }
 
 // One row. Doubles: a row is read once, and N parts then lose nothing to each other.
-void MergeRow(const PartialState* parts, int64_t count, const MutableTensorView& out, const MutableTensorView& lse, int64_t b, int64_t h,
-              int64_t i) {
+void MergeRow(const PartialState* parts, int64_t count, const MutableTensorView& out,
+              const MutableTensorView& lse, int64_t b, int64_t h, int64_t i) {
   float m = kMinusInfinity;
   bool not_a_number = false;
   for (int64_t n = 0; n < count; ++n) {
@@ -60,7 +62,8 @@ void MergeRow(const PartialState* parts, int64_t count, const MutableTensorView&
     return;
   }
   double total = 0;
-  for (int64_t n = 0; n < count; ++n) total += std::exp(static_cast<double>(Read(parts[n].lse, b, h, i)) - static_cast<double>(m));
+  for (int64_t n = 0; n < count; ++n)
+    total += std::exp(static_cast<double>(Read(parts[n].lse, b, h, i)) - static_cast<double>(m));
   constexpr int64_t kChannels = 64;
   for (int64_t first = 0; first < dv; first += kChannels) {
     const int64_t channels = std::min(dv - first, kChannels);
@@ -69,16 +72,20 @@ void MergeRow(const PartialState* parts, int64_t count, const MutableTensorView&
       const float x = Read(parts[n].lse, b, h, i);
       if (x == kMinusInfinity) continue;
       const double weight = std::exp(static_cast<double>(x) - static_cast<double>(m)) / total;
-      for (int64_t c = 0; c < channels; ++c) sum[c] += weight * static_cast<double>(Read(parts[n].out, b, h, i, first + c));
+      for (int64_t c = 0; c < channels; ++c)
+        sum[c] += weight * static_cast<double>(Read(parts[n].out, b, h, i, first + c));
     }
-    for (int64_t c = 0; c < channels; ++c) Write(out, static_cast<float>(sum[c]), b, h, i, first + c);
+    for (int64_t c = 0; c < channels; ++c)
+      Write(out, static_cast<float>(sum[c]), b, h, i, first + c);
   }
-  if (lse.present()) Write(lse, static_cast<float>(static_cast<double>(m) + std::log(total)), b, h, i);
+  if (lse.present())
+    Write(lse, static_cast<float>(static_cast<double>(m) + std::log(total)), b, h, i);
 }
 
 }  // namespace
 
-Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& out, const MutableTensorView& lse) noexcept {
+Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& out,
+             const MutableTensorView& lse) noexcept {
   if (count < 1) return Invalid("count = %" PRId64 ", expected 1 or greater", count);
   if (parts == nullptr) return Invalid("parts = null, expected %" PRId64 " parts", count);
   FOVEA_RETURN_IF_ERROR(CheckTensor(Facts("out", out), 4));

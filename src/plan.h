@@ -1,9 +1,11 @@
-// What a plan knows: which kernels, tiles and splits each sequence gets, and how tasks are numbered. Pure: from shapes, types, lengths and ISA alone,
-// never from threads, batch, cache sizes or addresses, so that results are repeatable.
+// What a plan knows: which kernels, tiles and splits each sequence gets, and how tasks are
+// numbered. Pure: from shapes, types, lengths and ISA alone, never from threads, batch, cache sizes
+// or addresses, so that results are repeatable.
 //
-// Tasks are numbered, not stored. Map: runs of groups of the mask. Items: sequences by falling cost; in each, KV heads; in each, row blocks, the costliest
-// first, or the splits of the only row block with queries. Merges: one per split row block. Weights and scores: as items, without splits. Empty phases are
-// left out.
+// Tasks are numbered, not stored. Map: runs of groups of the mask. Items: sequences by falling
+// cost; in each, KV heads; in each, row blocks, the costliest first, or the splits of the only row
+// block with queries. Merges: one per split row block. Weights and scores: as items, without
+// splits. Empty phases are left out.
 #ifndef FOVEA_SRC_PLAN_H_
 #define FOVEA_SRC_PLAN_H_
 
@@ -22,10 +24,12 @@ struct SequencePlan {
   Product product = Product::kAuto;
   const EngineKernels* kernels = nullptr;
   Geometry geometry;
-  int64_t item_rows = 1;      // rows of a row block
-  int64_t row_blocks = 0;     // of a KV head
-  int64_t matrix_blocks = 0;  // the same for weights and scores, which have Tq rows even where a packed batch has fewer
-  int64_t splits = 1;         // key ranges of row block 0; more than 1 only when all queries are in it
+  int64_t item_rows = 1;   // rows of a row block
+  int64_t row_blocks = 0;  // of a KV head
+  // the same for weights and scores, which have Tq rows even where a packed batch has fewer
+  int64_t matrix_blocks = 0;
+  // key ranges of row block 0; more than 1 only when all queries are in it
+  int64_t splits = 1;
   int64_t split_keys = 0;
   bool costly_rows_last = false;  // causal: later rows see more keys
   double pairs = 0;               // visible pairs of one query head
@@ -41,8 +45,8 @@ struct SequencePlan {
 
 // The ranks of optional tensors; 0 = absent.
 struct Present {
-  int32_t lse = 0, weights = 0, scores = 0, alibi_slopes = 0, bias = 0, mask = 0, sinks = 0, block_map = 0, parents = 0, cu_seqlens_q = 0,
-          cu_seqlens_k = 0;
+  int32_t lse = 0, weights = 0, scores = 0, alibi_slopes = 0, bias = 0, mask = 0, sinks = 0,
+          block_map = 0, parents = 0, cu_seqlens_q = 0, cu_seqlens_k = 0;
 };
 
 enum class Phase { kMap, kItems, kMerges, kWeights, kScores };
@@ -60,7 +64,8 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   Sizes sizes;
   Sizes room;  // Tq and Tk that Update may reach
   // What Run compares.
-  DType q_type = DType::kNone, k_type = DType::kNone, v_type = DType::kNone, out_type = DType::kNone, bias_type = DType::kNone;
+  DType q_type = DType::kNone, k_type = DType::kNone, v_type = DType::kNone,
+        out_type = DType::kNone, bias_type = DType::kNone;
   Present present;
   ScoreStage score_stage = ScoreStage::kMasked;
   Causal causal = Causal::kNone;
@@ -81,9 +86,12 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   size_t map_bytes() const noexcept;
 };
 
-// The sequence that a task belongs to, and the task as kernels want it. `partials` is the workspace part that holds split states.
-Item ItemOf(const Plan::State& plan, int64_t task, float* partials, const SequencePlan** sequence) noexcept;
-MergeItem MergeOf(const Plan::State& plan, int64_t task, float* partials, const SequencePlan** sequence) noexcept;
+// The sequence that a task belongs to, and the task as kernels want it. `partials` is the workspace
+// part that holds split states.
+Item ItemOf(const Plan::State& plan, int64_t task, float* partials,
+            const SequencePlan** sequence) noexcept;
+MergeItem MergeOf(const Plan::State& plan, int64_t task, float* partials,
+                  const SequencePlan** sequence) noexcept;
 Item MatrixItemOf(const Plan::State& plan, int64_t task, const SequencePlan** sequence) noexcept;
 
 // Whether `problem` is one that the plan was made for. No allocation.

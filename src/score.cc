@@ -9,8 +9,8 @@ void AlibiSlopes(int64_t Hq, float* slopes, float max_bias) noexcept {
   while (2 * n <= Hq) n *= 2;
   for (int64_t h = 0; h < Hq; ++h) {
     // Heads past n take the slopes of 2n heads that lie between those of n.
-    const double step =
-        h < n ? static_cast<double>(h + 1) / static_cast<double>(n) : static_cast<double>(2 * (h - n) + 1) / static_cast<double>(2 * n);
+    const double step = h < n ? static_cast<double>(h + 1) / static_cast<double>(n)
+                              : static_cast<double>(2 * (h - n) + 1) / static_cast<double>(2 * n);
     slopes[h] = static_cast<float>(std::exp2(-static_cast<double>(max_bias) * step));
   }
 }

@@ -4,6 +4,8 @@
 
 namespace fovea {
 
-Status::Status(StatusCode code, const char* message) noexcept : code_(code) { std::snprintf(message_, sizeof(message_), "%s", message); }
+Status::Status(StatusCode code, const char* message) noexcept : code_(code) {
+  std::snprintf(message_, sizeof(message_), "%s", message);
+}
 
 }  // namespace fovea

@@ -14,8 +14,9 @@ namespace fovea {
 namespace {
 
 // Best first; of different architectures, those of one are never compiled together.
-constexpr Target kAllTargets[] = {Target::kNeonBf16, Target::kAvx512Amx, Target::kAvx512Bf16, Target::kAvx512, Target::kAvx2,
-                                  Target::kSse4,     Target::kSse2,      Target::kNeon,       Target::kEmu128};
+constexpr Target kAllTargets[] = {Target::kNeonBf16, Target::kAvx512Amx, Target::kAvx512Bf16,
+                                  Target::kAvx512,   Target::kAvx2,      Target::kSse4,
+                                  Target::kSse2,     Target::kNeon,      Target::kEmu128};
 constexpr size_t kTargetCount = sizeof(kAllTargets) / sizeof(kAllTargets[0]);
 
 struct StoredList {
@@ -44,7 +45,8 @@ void JoinNames(const Targets& targets, char* text, size_t size) {
   size_t used = 0;
   text[0] = '\0';
   for (Target target : targets) {
-    const int n = std::snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ", Name(target));
+    const int n =
+        std::snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ", Name(target));
     if (n < 0 || static_cast<size_t>(n) >= size - used) return;
     used += static_cast<size_t>(n);
   }
@@ -54,21 +56,25 @@ void JoinNames(const Targets& targets, char* text, size_t size) {
 Status NotUsable(bool known, const char* source, const char* given) {
   char names[128];
   JoinNames(UsableTargets(), names, sizeof(names));
-  return (known ? Unsupported : Invalid)("%s = %.48s, expected one that this build has and this CPU can run: %s", source, given, names);
+  return (known ? Unsupported : Invalid)(
+      "%s = %.48s, expected one that this build has and this CPU can run: %s", source, given,
+      names);
 }
 
 Status ReadEnvironment(Target* target) {
   const TargetList usable = UsableTargets();
   const char* name = std::getenv("FOVEA_TARGET");
   *target = *usable.begin();  // the portable baseline is always there
-  if (name == nullptr || *name == '\0' || std::strcmp(name, Name(Target::kAuto)) == 0) return Status();
+  if (name == nullptr || *name == '\0' || std::strcmp(name, Name(Target::kAuto)) == 0)
+    return Status();
   for (Target t : usable) {
     if (std::strcmp(name, Name(t)) == 0) {
       *target = t;
       return Status();
     }
   }
-  const bool known = std::any_of(std::begin(kAllTargets), std::end(kAllTargets), [&](Target t) { return std::strcmp(name, Name(t)) == 0; });
+  const bool known = std::any_of(std::begin(kAllTargets), std::end(kAllTargets),
+                                 [&](Target t) { return std::strcmp(name, Name(t)) == 0; });
   return NotUsable(known, "FOVEA_TARGET", name);
 }
 
@@ -126,7 +132,8 @@ Status ChooseTarget(Target asked, Target* target) noexcept {
       return Status();
     }
   }
-  const bool known = std::find(std::begin(kAllTargets), std::end(kAllTargets), asked) != std::end(kAllTargets);
+  const bool known =
+      std::find(std::begin(kAllTargets), std::end(kAllTargets), asked) != std::end(kAllTargets);
   char given[48];
   std::snprintf(given, sizeof(given), "%s (%d)", Name(asked), static_cast<int>(asked));
   return NotUsable(known, "options.target", given);

@@ -34,12 +34,14 @@ FullAxes ScoreAxes(const Sizes& s) { return {{s.B, s.Hq, s.Tq, s.Tk}, {"B", "Hq"
 
 // Each axis 1 or full, aligned at the right.
 Status CheckBroadcast(const TensorFacts& t, const FullAxes& full) {
-  if (t.rank < 1 || t.rank > kMaxRank) return Invalid("%s.rank = %d, expected 1 to 4", t.name, t.rank);
+  if (t.rank < 1 || t.rank > kMaxRank)
+    return Invalid("%s.rank = %d, expected 1 to 4", t.name, t.rank);
   FOVEA_RETURN_IF_ERROR(CheckTensor(t, t.rank));
   for (int a = 0; a < t.rank; ++a) {
     const int axis = kMaxRank - t.rank + a;
     if (t.shape[a] != 1 && t.shape[a] != full.size[axis]) {
-      return Invalid("%s.shape[%d] = %" PRId64 ", expected 1 or %" PRId64 " (%s)", t.name, a, t.shape[a], full.size[axis], full.name[axis]);
+      return Invalid("%s.shape[%d] = %" PRId64 ", expected 1 or %" PRId64 " (%s)", t.name, a,
+                     t.shape[a], full.size[axis], full.name[axis]);
     }
   }
   return Status();
@@ -47,10 +49,12 @@ Status CheckBroadcast(const TensorFacts& t, const FullAxes& full) {
 
 // Booleans, one a byte or packed.
 Status CheckBooleans(const TensorFacts& t) {
-  if (t.dtype != DType::kBool && t.dtype != DType::kBit) return Invalid("%s.dtype = %s, expected bool or bit", t.name, Name(t.dtype));
+  if (t.dtype != DType::kBool && t.dtype != DType::kBit)
+    return Invalid("%s.dtype = %s, expected bool or bit", t.name, Name(t.dtype));
   if (t.dtype == DType::kBit && t.stride[t.rank - 1] != 1) {
-    return Invalid("%s.stride[%d] = %" PRId64 ", expected 1 (the bytes of packed booleans are dense)", t.name, t.rank - 1,
-                   t.stride[t.rank - 1]);
+    return Invalid("%s.stride[%d] = %" PRId64
+                   ", expected 1 (the bytes of packed booleans are dense)",
+                   t.name, t.rank - 1, t.stride[t.rank - 1]);
   }
   return Status();
 }
@@ -63,17 +67,20 @@ Status CheckIntegers(const TensorFacts& t) {
 Status CheckBlockMap(const BlockMap& map, const Sizes& s) {
   if (!map.visible.present()) {
     if (map.queries != 0 || map.keys != 0) {
-      return Invalid("block_map.visible is absent, expected a map (block_map.queries = %" PRId64 ", block_map.keys = %" PRId64 ")",
+      return Invalid("block_map.visible is absent, expected a map (block_map.queries = %" PRId64
+                     ", block_map.keys = %" PRId64 ")",
                      map.queries, map.keys);
     }
     return Status();
   }
-  if (map.queries < 1) return Invalid("block_map.queries = %" PRId64 ", expected 1 or greater", map.queries);
+  if (map.queries < 1)
+    return Invalid("block_map.queries = %" PRId64 ", expected 1 or greater", map.queries);
   if (map.keys < 1) return Invalid("block_map.keys = %" PRId64 ", expected 1 or greater", map.keys);
   const TensorFacts t = Facts("block_map.visible", map.visible);
   const auto blocks = [](int64_t n, int64_t size) { return n / size + (n % size != 0 ? 1 : 0); };
-  const FullAxes full = {{s.B, s.Hq, blocks(s.Tq, map.queries), blocks(s.Tk, map.keys)},
-                         {"B", "Hq", "Tq / block_map.queries, rounded up", "Tk / block_map.keys, rounded up"}};
+  const FullAxes full = {
+      {s.B, s.Hq, blocks(s.Tq, map.queries), blocks(s.Tk, map.keys)},
+      {"B", "Hq", "Tq / block_map.queries, rounded up", "Tk / block_map.keys, rounded up"}};
   FOVEA_RETURN_IF_ERROR(CheckBroadcast(t, full));
   return CheckBooleans(t);
 }
@@ -99,7 +106,8 @@ Status CheckPerSequence(const TensorFacts& t, const Sizes& s) {
 }
 
 int64_t ReadInteger(const TensorView& view, int64_t index, int64_t second = 0) {
-  const char* p = static_cast<const char*>(view.data) + index * view.stride[0] + second * view.stride[1];
+  const char* p =
+      static_cast<const char*>(view.data) + index * view.stride[0] + second * view.stride[1];
   if (view.dtype == DType::kI32) {
     int32_t x;
     std::memcpy(&x, p, sizeof(x));
@@ -111,11 +119,12 @@ int64_t ReadInteger(const TensorView& view, int64_t index, int64_t second = 0) {
 }
 
 // The sequences of a packed batch: their number, and the rows of the longest.
-Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t rows, const char* rows_name, int64_t* sequences,
-                   int64_t* longest) {
+Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t rows,
+                   const char* rows_name, int64_t* sequences, int64_t* longest) {
   FOVEA_RETURN_IF_ERROR(CheckTensor(t, 1));
   FOVEA_RETURN_IF_ERROR(CheckIntegers(t));
-  if (t.shape[0] < 1) return Invalid("%s.shape[0] = %" PRId64 ", expected 1 or greater (B + 1)", t.name, t.shape[0]);
+  if (t.shape[0] < 1)
+    return Invalid("%s.shape[0] = %" PRId64 ", expected 1 or greater (B + 1)", t.name, t.shape[0]);
   FOVEA_RETURN_IF_ERROR(CheckNotNull(t));
   int64_t before = 0;
   *sequences = t.shape[0] - 1;
@@ -123,8 +132,9 @@ Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t r
   for (int64_t b = 0; b <= *sequences; ++b) {
     const int64_t start = ReadInteger(cu_seqlens, b);
     if (start < before || start > rows) {
-      return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (%s) to %" PRId64 " (%s)", t.name, b, start, before,
-                     b == 0 ? "none before" : "the one before", rows, rows_name);
+      return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (%s) to %" PRId64 " (%s)",
+                     t.name, b, start, before, b == 0 ? "none before" : "the one before", rows,
+                     rows_name);
     }
     if (b > 0) *longest = std::max(*longest, start - before);
     before = start;
@@ -132,12 +142,14 @@ Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t r
   return Status();
 }
 
-Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t most, const char* most_name, int64_t* length) {
+Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t most,
+                  const char* most_name, int64_t* length) {
   *length = most;
   if (!view.present()) return Status();
   const int64_t given = ReadInteger(view, b);
   if (given < 0 || given > most) {
-    return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected 0 to %" PRId64 " (%s)", name, b, given, most, most_name);
+    return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected 0 to %" PRId64 " (%s)", name, b, given,
+                   most, most_name);
   }
   *length = given;
   return Status();
@@ -155,28 +167,40 @@ Status CheckScore(const Score& score, const Sizes& s) {
   if (score.scale.has_value() && !std::isfinite(*score.scale))
     return Invalid("scale = %g, expected a finite number", static_cast<double>(*score.scale));
   if (!(score.softcap >= 0.0f) || !std::isfinite(score.softcap)) {
-    return Invalid("softcap = %g, expected a finite number, 0 or greater", static_cast<double>(score.softcap));
+    return Invalid("softcap = %g, expected a finite number, 0 or greater",
+                   static_cast<double>(score.softcap));
   }
   if (score.causal < Causal::kNone || score.causal > Causal::kBottomRight) {
-    return Invalid("causal = %d, expected 0 (none), 1 (top-left) or 2 (bottom-right)", static_cast<int>(score.causal));
+    return Invalid("causal = %d, expected 0 (none), 1 (top-left) or 2 (bottom-right)",
+                   static_cast<int>(score.causal));
   }
-  if (score.window.left < -1) return Invalid("window.left = %" PRId64 ", expected -1 (unlimited) or greater", score.window.left);
-  if (score.window.right < -1) return Invalid("window.right = %" PRId64 ", expected -1 (unlimited) or greater", score.window.right);
+  if (score.window.left < -1)
+    return Invalid("window.left = %" PRId64 ", expected -1 (unlimited) or greater",
+                   score.window.left);
+  if (score.window.right < -1)
+    return Invalid("window.right = %" PRId64 ", expected -1 (unlimited) or greater",
+                   score.window.right);
   if (score.query_offset.has_value() && score.query_offsets.present()) {
-    return Invalid("query_offset = %" PRId64 " and query_offsets (rank %d) are both given, expected one of them", *score.query_offset,
-                   score.query_offsets.rank);
+    return Invalid("query_offset = %" PRId64
+                   " and query_offsets (rank %d) are both given, expected one of them",
+                   *score.query_offset, score.query_offsets.rank);
   }
   if (score.query_offset.has_value() && !IsOffset(*score.query_offset)) {
     return Invalid("query_offset = %" PRId64 ", expected -2^62 to 2^62", *score.query_offset);
   }
-  if (score.query_offsets.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("query_offsets", score.query_offsets), s));
-  if (score.q_lengths.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("q_lengths", score.q_lengths), s));
-  if (score.kv_lengths.present()) FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("kv_lengths", score.kv_lengths), s));
-  if (score.alibi_slopes.present()) FOVEA_RETURN_IF_ERROR(CheckPerHead(Facts("alibi_slopes", score.alibi_slopes), s));
+  if (score.query_offsets.present())
+    FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("query_offsets", score.query_offsets), s));
+  if (score.q_lengths.present())
+    FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("q_lengths", score.q_lengths), s));
+  if (score.kv_lengths.present())
+    FOVEA_RETURN_IF_ERROR(CheckPerSequence(Facts("kv_lengths", score.kv_lengths), s));
+  if (score.alibi_slopes.present())
+    FOVEA_RETURN_IF_ERROR(CheckPerHead(Facts("alibi_slopes", score.alibi_slopes), s));
   if (score.sinks.present()) FOVEA_RETURN_IF_ERROR(CheckPerHead(Facts("sinks", score.sinks), s));
   if (score.bias.present()) {
     FOVEA_RETURN_IF_ERROR(CheckBroadcast(Facts("bias", score.bias), ScoreAxes(s)));
-    if (score.bias.dtype != DType::kF32 && score.bias.dtype != DType::kF16 && score.bias.dtype != DType::kBF16) {
+    if (score.bias.dtype != DType::kF32 && score.bias.dtype != DType::kF16 &&
+        score.bias.dtype != DType::kBF16) {
       return Invalid("bias.dtype = %s, expected f32, f16 or bf16", Name(score.bias.dtype));
     }
   }
@@ -185,7 +209,8 @@ Status CheckScore(const Score& score, const Sizes& s) {
     FOVEA_RETURN_IF_ERROR(CheckBooleans(Facts("mask", score.mask)));
   }
   FOVEA_RETURN_IF_ERROR(CheckBlockMap(score.block_map, s));
-  if (score.parents.present()) FOVEA_RETURN_IF_ERROR(CheckParents(Facts("parents", score.parents), s));
+  if (score.parents.present())
+    FOVEA_RETURN_IF_ERROR(CheckParents(Facts("parents", score.parents), s));
   return Status();
 }
 
@@ -217,10 +242,13 @@ Status TooSmall(const char* format, ...) noexcept {
 
 Status CheckTensor(const TensorFacts& t, int rank) noexcept {
   if (t.rank != rank) return Invalid("%s.rank = %d, expected %d", t.name, t.rank, rank);
-  if (!IsKnown(t.dtype)) return Invalid("%s.dtype = %d, expected a known type (1 to 7)", t.name, static_cast<int>(t.dtype));
+  if (!IsKnown(t.dtype))
+    return Invalid("%s.dtype = %d, expected a known type (1 to 7)", t.name,
+                   static_cast<int>(t.dtype));
   bool empty = false;
   for (int a = 0; a < rank; ++a) {
-    if (t.shape[a] < 0) return Invalid("%s.shape[%d] = %" PRId64 ", expected 0 or greater", t.name, a, t.shape[a]);
+    if (t.shape[a] < 0)
+      return Invalid("%s.shape[%d] = %" PRId64 ", expected 0 or greater", t.name, a, t.shape[a]);
     empty = empty || t.shape[a] == 0;
   }
   if (empty) return Status();
@@ -230,11 +258,13 @@ Status CheckTensor(const TensorFacts& t, int rank) noexcept {
     int64_t reach;
     if (__builtin_mul_overflow(t.shape[a] - 1, t.stride[a], &reach) ||
         __builtin_add_overflow(reach < 0 ? below : above, reach, reach < 0 ? &below : &above)) {
-      return Invalid("%s.stride[%d] = %" PRId64 " with %s.shape[%d] = %" PRId64 " overflows, expected a tensor of less than 2^63 bytes",
+      return Invalid("%s.stride[%d] = %" PRId64 " with %s.shape[%d] = %" PRId64
+                     " overflows, expected a tensor of less than 2^63 bytes",
                      t.name, a, t.stride[a], t.name, a, t.shape[a]);
     }
     if (__builtin_mul_overflow(elements, t.shape[a], &elements)) {
-      return Invalid("%s.shape[%d] = %" PRId64 ", expected fewer than 2^63 elements in all", t.name, a, t.shape[a]);
+      return Invalid("%s.shape[%d] = %" PRId64 ", expected fewer than 2^63 elements in all", t.name,
+                     a, t.shape[a]);
     }
   }
   return Status();
@@ -247,35 +277,44 @@ Status CheckNotNull(const TensorFacts& t) noexcept {
   }
   return t.rank == 0
              ? Status()
-             : Invalid("%s.data = null, expected the address of its elements (%s.shape[0] = %" PRId64 ")", t.name, t.name, t.shape[0]);
+             : Invalid(
+                   "%s.data = null, expected the address of its elements (%s.shape[0] = %" PRId64
+                   ")",
+                   t.name, t.name, t.shape[0]);
 }
 
 Status CheckType(const TensorFacts& t, DType expected) noexcept {
-  return t.dtype == expected ? Status() : Invalid("%s.dtype = %s, expected %s", t.name, Name(t.dtype), Name(expected));
+  return t.dtype == expected
+             ? Status()
+             : Invalid("%s.dtype = %s, expected %s", t.name, Name(t.dtype), Name(expected));
 }
 
 Status CheckShape(const TensorFacts& t, int axis, int64_t expected, const char* source) noexcept {
   if (t.shape[axis] == expected) return Status();
-  return Invalid("%s.shape[%d] = %" PRId64 ", expected %" PRId64 " (%s)", t.name, axis, t.shape[axis], expected, source);
+  return Invalid("%s.shape[%d] = %" PRId64 ", expected %" PRId64 " (%s)", t.name, axis,
+                 t.shape[axis], expected, source);
 }
 
 Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
-  const TensorFacts q = Facts("q", problem.q), k = Facts("k", problem.k), v = Facts("v", problem.v), out = Facts("out", problem.out);
+  const TensorFacts q = Facts("q", problem.q), k = Facts("k", problem.k), v = Facts("v", problem.v),
+                    out = Facts("out", problem.out);
   for (const TensorFacts& t : {q, k, v, out}) FOVEA_RETURN_IF_ERROR(CheckTensor(t, 4));
 
   const bool packed_q = problem.cu_seqlens_q.present(), packed_k = problem.cu_seqlens_k.present();
   Sizes s = {q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3]};
   if (packed_q) {
     FOVEA_RETURN_IF_ERROR(CheckShape(q, 0, 1, "the batch is packed"));
-    FOVEA_RETURN_IF_ERROR(
-        CheckPacked(Facts("cu_seqlens_q", problem.cu_seqlens_q), problem.cu_seqlens_q, q.shape[2], "q.shape[2]", &s.B, &s.Tq));
+    FOVEA_RETURN_IF_ERROR(CheckPacked(Facts("cu_seqlens_q", problem.cu_seqlens_q),
+                                      problem.cu_seqlens_q, q.shape[2], "q.shape[2]", &s.B, &s.Tq));
   }
   if (packed_k) {
     int64_t sequences = 0;
-    FOVEA_RETURN_IF_ERROR(
-        CheckPacked(Facts("cu_seqlens_k", problem.cu_seqlens_k), problem.cu_seqlens_k, k.shape[2], "k.shape[2]", &sequences, &s.Tk));
+    FOVEA_RETURN_IF_ERROR(CheckPacked(Facts("cu_seqlens_k", problem.cu_seqlens_k),
+                                      problem.cu_seqlens_k, k.shape[2], "k.shape[2]", &sequences,
+                                      &s.Tk));
     if (sequences != s.B) {
-      return Invalid("cu_seqlens_k.shape[0] = %" PRId64 ", expected %" PRId64 " (B + 1)", sequences + 1, s.B + 1);
+      return Invalid("cu_seqlens_k.shape[0] = %" PRId64 ", expected %" PRId64 " (B + 1)",
+                     sequences + 1, s.B + 1);
     }
   }
   const int64_t kv_batch = packed_k ? 1 : s.B;
@@ -289,34 +328,48 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
   FOVEA_RETURN_IF_ERROR(CheckShape(k, 3, s.dk, "q.shape[3]"));
   if (s.dk < 1) return Invalid("q.shape[3] = %" PRId64 ", expected 1 or greater", s.dk);
   if (s.dv < 1) return Invalid("v.shape[3] = %" PRId64 ", expected 1 or greater", s.dv);
-  if (s.dk > kMostHeadSize) return Unsupported("q.shape[3] = %" PRId64 ", expected at most 2^24", s.dk);
-  if (s.dv > kMostHeadSize) return Unsupported("v.shape[3] = %" PRId64 ", expected at most 2^24", s.dv);
+  if (s.dk > kMostHeadSize)
+    return Unsupported("q.shape[3] = %" PRId64 ", expected at most 2^24", s.dk);
+  if (s.dv > kMostHeadSize)
+    return Unsupported("v.shape[3] = %" PRId64 ", expected at most 2^24", s.dv);
   if (s.B > 0 && s.Tq > 0) {
-    if (s.Hq < 1) return Invalid("q.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[2] = %" PRId64 " queries)", s.Hq, s.Tq);
-    if (s.Hkv < 1) return Invalid("k.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[1] = %" PRId64 ")", s.Hkv, s.Hq);
+    if (s.Hq < 1)
+      return Invalid("q.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[2] = %" PRId64
+                     " queries)",
+                     s.Hq, s.Tq);
+    if (s.Hkv < 1)
+      return Invalid("k.shape[1] = %" PRId64 ", expected 1 or greater (q.shape[1] = %" PRId64 ")",
+                     s.Hkv, s.Hq);
   }
   if (s.Hkv > 0 && s.Hq % s.Hkv != 0)
-    return Invalid("q.shape[1] = %" PRId64 ", expected a multiple of %" PRId64 " (k.shape[1])", s.Hq, s.Hkv);
+    return Invalid("q.shape[1] = %" PRId64 ", expected a multiple of %" PRId64 " (k.shape[1])",
+                   s.Hq, s.Hkv);
   const int64_t out_shape[4] = {q.shape[0], s.Hq, q.shape[2], s.dv};
-  static constexpr const char* kOutSource[4] = {"q.shape[0]", "q.shape[1]", "q.shape[2]", "v.shape[3]"};
-  for (int a = 0; a < 4; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(out, a, out_shape[a], kOutSource[a]));
+  static constexpr const char* kOutSource[4] = {"q.shape[0]", "q.shape[1]", "q.shape[2]",
+                                                "v.shape[3]"};
+  for (int a = 0; a < 4; ++a)
+    FOVEA_RETURN_IF_ERROR(CheckShape(out, a, out_shape[a], kOutSource[a]));
 
   if (problem.lse.present()) {
     const TensorFacts lse = Facts("lse", problem.lse);
     FOVEA_RETURN_IF_ERROR(CheckTensor(lse, 3));
     FOVEA_RETURN_IF_ERROR(CheckType(lse, DType::kF32));
-    for (int a = 0; a < 3; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(lse, a, out_shape[a], kOutSource[a]));
+    for (int a = 0; a < 3; ++a)
+      FOVEA_RETURN_IF_ERROR(CheckShape(lse, a, out_shape[a], kOutSource[a]));
   }
-  for (const TensorFacts& matrix : {Facts("weights", problem.weights), Facts("scores", problem.scores)}) {
+  for (const TensorFacts& matrix :
+       {Facts("weights", problem.weights), Facts("scores", problem.scores)}) {
     if (matrix.rank == 0) continue;
     FOVEA_RETURN_IF_ERROR(CheckTensor(matrix, 4));
     FOVEA_RETURN_IF_ERROR(CheckType(matrix, DType::kF32));
     const FullAxes full = ScoreAxes(s);
-    for (int a = 0; a < 4; ++a) FOVEA_RETURN_IF_ERROR(CheckShape(matrix, a, full.size[a], full.name[a]));
+    for (int a = 0; a < 4; ++a)
+      FOVEA_RETURN_IF_ERROR(CheckShape(matrix, a, full.size[a], full.name[a]));
   }
   if (problem.score_stage < ScoreStage::kScaled || problem.score_stage > ScoreStage::kWeights) {
-    return Invalid("score_stage = %d, expected 0 (scaled), 1 (softcapped), 2 (masked) or 3 (weights)",
-                   static_cast<int>(problem.score_stage));
+    return Invalid(
+        "score_stage = %d, expected 0 (scaled), 1 (softcapped), 2 (masked) or 3 (weights)",
+        static_cast<int>(problem.score_stage));
   }
   FOVEA_RETURN_IF_ERROR(CheckScore(problem.score, s));
   for (const TensorFacts& t : {q, k, v, out}) FOVEA_RETURN_IF_ERROR(CheckFloats(t));
@@ -324,7 +377,8 @@ Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept {
   return Status();
 }
 
-Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, SequenceLengths* lengths) noexcept {
+Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b,
+                   SequenceLengths* lengths) noexcept {
   const Score& score = problem.score;
   int64_t queries = sizes.Tq, keys = sizes.Tk;
   const char *queries_name = "q.shape[2]", *keys_name = "k.shape[2]";
@@ -343,25 +397,32 @@ Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, Sequen
     keys_name = "its rows in cu_seqlens_k";
   }
   lengths->queries = queries;
-  FOVEA_RETURN_IF_ERROR(ReadLength("q_lengths", score.q_lengths, b, queries, queries_name, &lengths->q_length));
-  FOVEA_RETURN_IF_ERROR(ReadLength("kv_lengths", score.kv_lengths, b, keys, keys_name, &lengths->kv_length));
+  FOVEA_RETURN_IF_ERROR(
+      ReadLength("q_lengths", score.q_lengths, b, queries, queries_name, &lengths->q_length));
+  FOVEA_RETURN_IF_ERROR(
+      ReadLength("kv_lengths", score.kv_lengths, b, keys, keys_name, &lengths->kv_length));
   if (score.query_offset.has_value()) {
     lengths->offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
     lengths->offset = ReadInteger(score.query_offsets, b);
-    if (!IsOffset(lengths->offset)) return Invalid("query_offsets[%" PRId64 "] = %" PRId64 ", expected -2^62 to 2^62", b, lengths->offset);
+    if (!IsOffset(lengths->offset))
+      return Invalid("query_offsets[%" PRId64 "] = %" PRId64 ", expected -2^62 to 2^62", b,
+                     lengths->offset);
   } else {
-    lengths->offset = score.causal == Causal::kBottomRight ? lengths->kv_length - lengths->q_length : 0;
+    lengths->offset =
+        score.causal == Causal::kBottomRight ? lengths->kv_length - lengths->q_length : 0;
   }
   return Status();
 }
 
 Status CheckData(const Problem& problem, const Sizes& sizes) noexcept {
   const Score& s = problem.score;
-  for (const TensorFacts& t : {Facts("q", problem.q), Facts("k", problem.k), Facts("v", problem.v), Facts("out", problem.out),
-                               Facts("lse", problem.lse), Facts("weights", problem.weights), Facts("scores", problem.scores),
-                               Facts("bias", s.bias), Facts("mask", s.mask), Facts("block_map.visible", s.block_map.visible),
-                               Facts("parents", s.parents), Facts("alibi_slopes", s.alibi_slopes), Facts("sinks", s.sinks)}) {
+  for (const TensorFacts& t :
+       {Facts("q", problem.q), Facts("k", problem.k), Facts("v", problem.v),
+        Facts("out", problem.out), Facts("lse", problem.lse), Facts("weights", problem.weights),
+        Facts("scores", problem.scores), Facts("bias", s.bias), Facts("mask", s.mask),
+        Facts("block_map.visible", s.block_map.visible), Facts("parents", s.parents),
+        Facts("alibi_slopes", s.alibi_slopes), Facts("sinks", s.sinks)}) {
     FOVEA_RETURN_IF_ERROR(CheckNotNull(t));
   }
   if (!s.parents.present()) return Status();
@@ -371,8 +432,9 @@ Status CheckData(const Problem& problem, const Sizes& sizes) noexcept {
     for (int64_t i = 0; i < lengths.q_length; ++i) {
       const int64_t parent = ReadInteger(s.parents, b, i);
       if (parent < -1 || parent >= i) {
-        return Invalid("parents[%" PRId64 ",%" PRId64 "] = %" PRId64 ", expected -1 (a root) to %" PRId64 " (a query before it)", b, i,
-                       parent, i - 1);
+        return Invalid("parents[%" PRId64 ",%" PRId64 "] = %" PRId64
+                       ", expected -1 (a root) to %" PRId64 " (a query before it)",
+                       b, i, parent, i - 1);
       }
     }
   }

@@ -17,17 +17,23 @@ struct Sizes {
   int64_t group() const { return Hkv == 0 ? 1 : Hq / Hkv; }
 };
 
-// Everything that can be known without the tensors' data: ranks, types, sizes, strides, options. (Of cu_seqlens the data too: they are sizes.)
+// Everything that can be known without the tensors' data: ranks, types, sizes, strides, options.
+// (Of cu_seqlens the data too: they are sizes.)
 Status CheckProblem(const Problem& problem, Sizes* sizes) noexcept;
 
-// Lengths and offset of sequence b, read from the caller's tensors and checked; `problem` has passed CheckProblem.
-Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b, SequenceLengths* lengths) noexcept;
+// Lengths and offset of sequence b, read from the caller's tensors and checked; `problem` has
+// passed CheckProblem.
+Status ReadLengths(const Problem& problem, const Sizes& sizes, int64_t b,
+                   SequenceLengths* lengths) noexcept;
 
-// No null data where there are elements, and parents that form a tree; `problem` has passed CheckProblem.
+// No null data where there are elements, and parents that form a tree; `problem` has passed
+// CheckProblem.
 Status CheckData(const Problem& problem, const Sizes& sizes) noexcept;
 
-// The same problem, in which axes of a single element, and all axes of tensors without elements, have a stride of 0, the innermost one that of dense
-// elements: nothing lies at their strides, so that any number is legal, but a step of it may leave the address space. Of the tensors that kernels walk along.
+// The same problem, in which axes of a single element, and all axes of tensors without elements,
+// have a stride of 0, the innermost one that of dense elements: nothing lies at their strides, so
+// that any number is legal, but a step of it may leave the address space. Of the tensors that
+// kernels walk along.
 Problem WithStridesInMemory(const Problem& problem) noexcept;
 
 // An error whose message is formatted as by printf.

@@ -1,4 +1,5 @@
-// Run, Bind, RunTask, Update and Merge never allocate. A binary of its own: it counts every allocation of the process.
+// Run, Bind, RunTask, Update and Merge never allocate. A binary of its own: it counts every
+// allocation of the process.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -42,22 +43,28 @@ TEST(AllocationsTest, AreCounted) {
 std::vector<ProblemSpec> Specs() {
   std::vector<ProblemSpec> specs(5);
   ProblemSpec& all = specs[0];
-  all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24, all.causal = Causal::kTopLeft,
-  all.window = {50, -1};
-  all.softcap = 3, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK, all.mask = Axes::kHQK, all.weights = true;
+  all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24,
+  all.causal = Causal::kTopLeft, all.window = {50, -1};
+  all.softcap = 3, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK,
+  all.mask = Axes::kHQK, all.weights = true;
   all.q_lengths = DType::kI32, all.kv_lengths = DType::kI64, all.query_offsets = DType::kI32;
-  all.k.layout = test::Layout::kTransposed, all.q.layout = test::Layout::kSwapped, all.v.layout = test::Layout::kPage;
+  all.k.layout = test::Layout::kTransposed, all.q.layout = test::Layout::kSwapped,
+  all.v.layout = test::Layout::kPage;
   ProblemSpec& decode = specs[1];
-  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64, decode.kv_lengths = DType::kI32;
+  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64,
+  decode.kv_lengths = DType::kI32;
   specs[2].Tk = 0;
   ProblemSpec& removes = specs[3];
-  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290, removes.dk = 20, removes.dv = 24,
-  removes.causal = Causal::kBottomRight, removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
-  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64, removes.scores = ScoreStage::kSoftcapped;
+  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290,
+  removes.dk = 20, removes.dv = 24, removes.causal = Causal::kBottomRight,
+  removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
+  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64,
+  removes.scores = ScoreStage::kSoftcapped;
   ProblemSpec& packed = specs[4];
-  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20, packed.dv = 24,
-  packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64, packed.mask = Axes::kQK, packed.fixed_mask = true,
-  packed.weights = true, packed.scores = ScoreStage::kMasked;
+  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20,
+  packed.dv = 24, packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64,
+  packed.mask = Axes::kQK, packed.fixed_mask = true, packed.weights = true,
+  packed.scores = ScoreStage::kMasked;
   return specs;
 }
 
@@ -121,7 +128,8 @@ TEST(AllocationTest, BindAndRunTaskDoNotAllocateOnAnyThread) {
         for (int worker = 0; worker < 2; ++worker) {
           std::thread([&] {
             const int64_t start = test::Allocations();
-            for (int64_t task = worker; task < call.Tasks(phase); task += 2) call.RunTask(phase, task, worker);
+            for (int64_t task = worker; task < call.Tasks(phase); task += 2)
+              call.RunTask(phase, task, worker);
             allocated[static_cast<size_t>(worker)] = test::Allocations() - start;
           }).join();
         }
@@ -133,8 +141,8 @@ TEST(AllocationTest, BindAndRunTaskDoNotAllocateOnAnyThread) {
 
 TEST(AllocationTest, UpdateDoesNotAllocate) {
   ProblemSpec s;
-  s.B = 64, s.Hq = 4, s.Hkv = 2, s.Tq = 33, s.Tk = 33, s.dk = 8, s.dv = 8, s.causal = Causal::kBottomRight, s.q_lengths = DType::kI32,
-  s.kv_lengths = DType::kI32;
+  s.B = 64, s.Hq = 4, s.Hkv = 2, s.Tq = 33, s.Tk = 33, s.dk = 8, s.dv = 8,
+  s.causal = Causal::kBottomRight, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI32;
   RandomProblem lengths(s, 1);  // its shapes and lengths only: Update looks at no tensor data
   for (const Kernel& kernel : KernelsAndAuto()) {
     Problem p = lengths.problem;
@@ -151,10 +159,18 @@ TEST(AllocationTest, UpdateDoesNotAllocate) {
     const Status created = Plan::Create(p, options, &plan);
     ASSERT_TRUE(created.ok()) << created.message();
     test::Random random(test::BaseSeed());
-    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 34}, {33, 5000}, {1, 5000}, {17, 2000}, {0, 10}, {33, 0}, {33, 5000}}) {
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 34},
+                          {33, 5000},
+                          {1, 5000},
+                          {17, 2000},
+                          {0, 10},
+                          {33, 0},
+                          {33, 5000}}) {
       sized(Tq, Tk);
-      lengths.q_lengths.Fill([&, most = Tq] { return static_cast<double>(random.Between(0, most)); });
-      lengths.kv_lengths.Fill([&, most = Tk] { return static_cast<double>(random.Between(0, most)); });
+      lengths.q_lengths.Fill(
+          [&, most = Tq] { return static_cast<double>(random.Between(0, most)); });
+      lengths.kv_lengths.Fill(
+          [&, most = Tk] { return static_cast<double>(random.Between(0, most)); });
       const int64_t before = test::Allocations();
       const Status status = plan.Update(p);
       const int64_t after = test::Allocations();
@@ -166,13 +182,20 @@ TEST(AllocationTest, UpdateDoesNotAllocate) {
 
 TEST(AllocationTest, UpdateOfPackedSequencesAndFixedMasksDoesNotAllocate) {
   ProblemSpec s;
-  s.B = 6, s.Hq = 4, s.Hkv = 2, s.Tq = 10, s.Tk = 30, s.dk = 8, s.dv = 8, s.causal = Causal::kBottomRight, s.mask = Axes::kBHQK;
+  s.B = 6, s.Hq = 4, s.Hkv = 2, s.Tq = 10, s.Tk = 30, s.dk = 8, s.dv = 8,
+  s.causal = Causal::kBottomRight, s.mask = Axes::kBHQK;
   for (bool packed : {false, true}) {
     if (packed) s.cu_seqlens_q = s.cu_seqlens_k = DType::kI32;
     s.Tq = 10, s.Tk = 30;
     RandomProblem first(s, 1);
     std::vector<RandomProblem> steps;
-    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 900}, {70, 900}, {70, 40}, {1, 1}, {0, 900}, {70, 0}, {70, 900}}) {
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 900},
+                          {70, 900},
+                          {70, 40},
+                          {1, 1},
+                          {0, 900},
+                          {70, 0},
+                          {70, 900}}) {
       s.Tq = Tq, s.Tk = Tk;
       steps.emplace_back(s, test::BaseSeed());
     }
@@ -198,7 +221,8 @@ TEST(AllocationTest, MergeDoesNotAllocate) {
   PartialState parts[3];
   for (PartialState& part : parts) part = {View(out, {1, 1, 2, 3}), View(lse, {1, 1, 2})};
   const int64_t before = test::Allocations();
-  const Status status = Merge(parts, 3, View(merged_out, {1, 1, 2, 3}), View(merged_lse, {1, 1, 2}));
+  const Status status =
+      Merge(parts, 3, View(merged_out, {1, 1, 2, 3}), View(merged_lse, {1, 1, 2}));
   const int64_t after = test::Allocations();
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(after, before);

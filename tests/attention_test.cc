@@ -1,5 +1,6 @@
-// The kernels against the double reference through the public call: every usable target, both engines, over sizes, layouts and every part of
-// the score. What the score's mathematics demands beyond the formula is in property_test.cc, NaN, Inf and empty rows in nonfinite_test.cc.
+// The kernels against the double reference through the public call: every usable target, both
+// engines, over sizes, layouts and every part of the score. What the score's mathematics demands
+// beyond the formula is in property_test.cc, NaN, Inf and empty rows in nonfinite_test.cc.
 #include "fovea/attention.h"
 
 #include <gtest/gtest.h>
@@ -27,9 +28,10 @@ using test::RandomProblem;
 
 // ---- every pair of values of all that a problem can have ----
 
-constexpr int64_t kHeadSizes[][2] = {{1, 1},     {2, 3},     {3, 2},     {5, 8},     {8, 5},    {16, 16}, {31, 33}, {32, 32},
-                                     {33, 31},   {40, 40},   {64, 64},   {64, 80},   {72, 72},  {80, 64}, {96, 96}, {127, 129},
-                                     {128, 128}, {129, 127}, {192, 128}, {256, 256}, {65, 192}, {1, 17}};
+constexpr int64_t kHeadSizes[][2] = {
+    {1, 1},     {2, 3},     {3, 2},     {5, 8},     {8, 5},    {16, 16}, {31, 33}, {32, 32},
+    {33, 31},   {40, 40},   {64, 64},   {64, 80},   {72, 72},  {80, 64}, {96, 96}, {127, 129},
+    {128, 128}, {129, 127}, {192, 128}, {256, 256}, {65, 192}, {1, 17}};
 constexpr int64_t kQueries[] = {1, 2, 3, 4, 7, 8, 9, 15, 17, 31, 33, 64, 75};
 constexpr int64_t kKeys[] = {1, 2, 5, 8, 13, 31, 32, 33, 63, 65, 113, 128, 131};
 constexpr int64_t kGroups[] = {1, 2, 3, 4, 5, 8, 16};
@@ -37,8 +39,10 @@ constexpr int64_t kBatches[][2] = {{1, 1}, {1, 2}, {2, 1}, {3, 2}};  // B, Hkv
 constexpr Causal kCausal[] = {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight};
 constexpr int kOffsets = 5;
 constexpr Window kWindows[] = {{-1, -1}, {0, 0}, {3, -1}, {-1, 2}, {5, 7}, {100, 100}};
-constexpr DType kLengths[][2] = {
-    {DType::kNone, DType::kNone}, {DType::kNone, DType::kI32}, {DType::kI64, DType::kNone}, {DType::kI32, DType::kI64}};
+constexpr DType kLengths[][2] = {{DType::kNone, DType::kNone},
+                                 {DType::kNone, DType::kI32},
+                                 {DType::kI64, DType::kNone},
+                                 {DType::kI32, DType::kI64}};
 constexpr double kAllows[] = {0.03, 0.5, 0.95};
 constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr double kRemoves[] = {0, 0.3};
@@ -46,12 +50,15 @@ constexpr float kSoftcaps[] = {0, 2, 30};
 constexpr float kScales[] = {0, 0.3f, -1, 0};  // the first is the default scale
 constexpr DType kMaskTypes[] = {DType::kBool, DType::kBit};
 // Often absent: few pairs are left of many things that remove them.
-constexpr Axes kBlockMaps[] = {Axes::kAbsent, Axes::kAbsent, Axes::kAbsent, Axes::kQK,   Axes::kHQK,  Axes::kK,
-                               Axes::kAbsent, Axes::kAbsent, Axes::kH1K,    Axes::kB1Q1, Axes::kBHQK, Axes::k1};
+constexpr Axes kBlockMaps[] = {Axes::kAbsent, Axes::kAbsent, Axes::kAbsent, Axes::kQK,
+                               Axes::kHQK,    Axes::kK,      Axes::kAbsent, Axes::kAbsent,
+                               Axes::kH1K,    Axes::kB1Q1,   Axes::kBHQK,   Axes::k1};
 constexpr int64_t kBlockSizes[][2] = {{1, 1}, {2, 3}, {16, 5}, {7, 64}, {64, 64}, {100, 33}};
 constexpr DType kTrees[] = {DType::kNone, DType::kNone, DType::kI32, DType::kI64};
-constexpr DType kPackings[][2] = {
-    {DType::kNone, DType::kNone}, {DType::kI32, DType::kI64}, {DType::kI64, DType::kNone}, {DType::kNone, DType::kI32}};
+constexpr DType kPackings[][2] = {{DType::kNone, DType::kNone},
+                                  {DType::kI32, DType::kI64},
+                                  {DType::kI64, DType::kNone},
+                                  {DType::kNone, DType::kI32}};
 constexpr int kScores = 5;  // absent, and each stage
 constexpr int32_t kTileRows[] = {0, 1, 4};
 constexpr int32_t kBlockKeys[] = {0, 1, 16};
@@ -147,8 +154,10 @@ std::vector<Case> AllPairs() {
     s.weights = next() == 1;
     const int scale = next();
     if (scale != 0) s.scale = kScales[scale];
-    for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest}) storage->layout = test::kLayouts[next()];
-    for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest}) storage->placement = test::kPlacements[next()];
+    for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest})
+      storage->layout = test::kLayouts[next()];
+    for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest})
+      storage->placement = test::kPlacements[next()];
     s.mask_type = kMaskTypes[next()];
     s.fixed_mask = next() == 1;
     s.block_map = kBlockMaps[next()];
@@ -164,14 +173,16 @@ std::vector<Case> AllPairs() {
     c.options.block_keys = kBlockKeys[next()];
     c.options.split_keys = kSplitKeys[next()];
     for (DType* type : {&s.q_type, &s.k_type, &s.v_type, &s.out_type}) *type = kFloatTypes[next()];
-    // The reference takes nanoseconds a product: the largest problems lose sequences, then KV heads, then half of their queries.
+    // The reference takes nanoseconds a product: the largest problems lose sequences, then KV
+    // heads, then half of their queries.
     const auto work = [&] { return s.B * s.Hkv * group * s.Tq * s.Tk * (s.dk + s.dv); };
     if (work() > 8'000'000) s.B = 1;
     if (work() > 8'000'000) s.Hkv = 1;
     while (work() > 8'000'000) s.Tq = (s.Tq + 1) / 2;
     s.Hq = s.Hkv * group;
     for (test::Storage* storage : {&s.q, &s.out, &s.rest}) {  // 4 KiB a row
-      if (storage->layout == Layout::kPage && s.B * s.Hq * s.Tq > 1000) storage->layout = Layout::kPadded;
+      if (storage->layout == Layout::kPage && s.B * s.Hq * s.Tq > 1000)
+        storage->layout = Layout::kPadded;
     }
     cases.push_back(c);
   }
@@ -186,7 +197,8 @@ class AllPairsTest : public testing::TestWithParam<int> {
 TEST_P(AllPairsTest, MatchesTheReference) {
   static const std::vector<Case> cases = AllPairs();
   const int64_t step = AllPairsTest::kShards * test::GridStep();
-  for (size_t n = static_cast<size_t>(GetParam()); n < cases.size(); n += static_cast<size_t>(step)) {
+  for (size_t n = static_cast<size_t>(GetParam()); n < cases.size();
+       n += static_cast<size_t>(step)) {
     const uint64_t seed = test::BaseSeed() + n;
     SCOPED_TRACE("seed " + std::to_string(seed) + ", case " + std::to_string(n));
     RandomProblem p(cases[n].spec, seed);
@@ -251,8 +263,8 @@ TEST(AttentionTest, ManyBlocksAndTiles) {
 TEST(AttentionTest, LongKeysWithFewQueriesSplitAndMerge) {
   for (int64_t Tq : test::Thinned({1, 3})) {
     ProblemSpec s;
-    s.Hq = 8, s.Hkv = 2, s.Tq = Tq, s.Tk = 5003, s.dk = test::GridStep() > 1 ? 16 : 64, s.dv = 48, s.causal = Causal::kBottomRight,
-    s.kv_lengths = DType::kI64, s.B = 2;
+    s.Hq = 8, s.Hkv = 2, s.Tq = Tq, s.Tk = 5003, s.dk = test::GridStep() > 1 ? 16 : 64, s.dv = 48,
+    s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64, s.B = 2;
     Check(s, static_cast<uint64_t>(Tq));
     s.sinks = true, s.softcap = 5, s.alibi = true, s.mask = Axes::kK;
     Check(s, static_cast<uint64_t>(Tq) + 10);
@@ -261,7 +273,8 @@ TEST(AttentionTest, LongKeysWithFewQueriesSplitAndMerge) {
 
 TEST(AttentionTest, SplitsWhoseKeysAreAllRemovedLeaveNoTrace) {
   ProblemSpec s;
-  s.Hq = 4, s.Hkv = 2, s.Tq = 2, s.Tk = 257, s.dk = 16, s.dv = 16, s.window = {20, 0}, s.query_offset = 130;
+  s.Hq = 4, s.Hkv = 2, s.Tq = 2, s.Tk = 257, s.dk = 16, s.dv = 16, s.window = {20, 0},
+  s.query_offset = 130;
   PlanOptions options;
   options.split_keys = 32;
   for (bool sinks : {false, true}) {
@@ -296,7 +309,8 @@ TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
   for (Layout layout : test::kLayouts) {
     for (Placement placement : test::kPlacements) {
       for (test::Storage ProblemSpec::* which :
-           test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out, &ProblemSpec::rest})) {
+           test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out,
+                          &ProblemSpec::rest})) {
         ProblemSpec s;
         s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 6, s.Tk = 17, s.dk = 9, s.dv = 10;
         s.weights = true, s.bias = Axes::kBHQK, s.mask = Axes::kHQK;
@@ -309,7 +323,8 @@ TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
 
 TEST(AttentionLayoutTest, BroadcastInputsOverEverySetOfAxes) {
   for (unsigned axes = 1; axes < 16; ++axes) {
-    for (test::Storage ProblemSpec::* which : test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::rest})) {
+    for (test::Storage ProblemSpec::* which :
+         test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::rest})) {
       ProblemSpec s;
       s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 5, s.Tk = 9, s.dk = 7, s.dv = 6;
       s.mask = Axes::kBHQK, s.bias = Axes::kBHQK;
@@ -327,10 +342,13 @@ TEST(AttentionLayoutTest, PackedQkvOfOneBuffer) {
   test::Random random(test::BaseSeed());
   packed.Fill([&] { return random.Normal(); });
   ProblemSpec spec;
-  spec.B = B, spec.Hq = spec.Hkv = H, spec.Tq = spec.Tk = T, spec.dk = spec.dv = d, spec.causal = Causal::kTopLeft;
+  spec.B = B, spec.Hq = spec.Hkv = H, spec.Tq = spec.Tk = T, spec.dk = spec.dv = d,
+  spec.causal = Causal::kTopLeft;
   RandomProblem p(spec, 1);
   const float* data = static_cast<const float*>(packed.view().data);
-  const auto part = [&](int64_t n) { return View(data + n * H * d, {B, H, T, d}, {T * 3 * H * d, d, 3 * H * d, 1}); };
+  const auto part = [&](int64_t n) {
+    return View(data + n * H * d, {B, H, T, d}, {T * 3 * H * d, d, 3 * H * d, 1});
+  };
   p.problem.q = part(0);
   p.problem.k = part(1);
   p.problem.v = part(2);
@@ -355,7 +373,8 @@ TEST(AttentionLayoutTest, RowStridesOfWholePagesWithManyHeads) {
 }
 
 TEST(AttentionLayoutTest, MemoryBehindKvLengthsIsNeverTouched) {
-  // K and V end with their last valid key, an inaccessible page behind it, while their shape promises more.
+  // K and V end with their last valid key, an inaccessible page behind it, while their shape
+  // promises more.
   for (const int64_t length : {0, 1, 13, 64, 100}) {
     for (const int64_t Tq : {1, 40}) {
       ProblemSpec s;
@@ -389,7 +408,8 @@ TEST(AttentionLayoutTest, ElementsAtAnyByteAddress) {
   const auto shifted = [&](auto view) {
     memory.emplace_back(static_cast<size_t>(view.shape[2] * (4 * d + 1) + 1));
     for (int64_t t = 0; t < view.shape[2]; ++t) {
-      std::memcpy(memory.back().data() + 1 + t * (4 * d + 1), static_cast<const char*>(view.data) + t * view.stride[2], 4 * d);
+      std::memcpy(memory.back().data() + 1 + t * (4 * d + 1),
+                  static_cast<const char*>(view.data) + t * view.stride[2], 4 * d);
     }
     view.data = memory.back().data() + 1;
     view.stride[2] = 4 * d + 1;
@@ -406,15 +426,18 @@ TEST(AttentionLayoutTest, ElementsAtAnyByteAddress) {
   }
 }
 
-// Any number is legal there, and a step of it leaves the address space, which UndefinedBehaviorSanitizer reports.
+// Any number is legal there, and a step of it leaves the address space, which
+// UndefinedBehaviorSanitizer reports.
 TEST(AttentionLayoutTest, StridesOfAxesOfOneElementAreNotLookedAt) {
   struct Sizes {
     int64_t Tq, Tk, d;
   };
-  for (const Sizes sizes : {Sizes{1, 1, 1}, Sizes{1, 1, 40}, Sizes{3, 300, 1}, Sizes{40, 1, 1}, Sizes{1, 300, 20}, Sizes{2, 0, 1}}) {
+  for (const Sizes sizes : {Sizes{1, 1, 1}, Sizes{1, 1, 40}, Sizes{3, 300, 1}, Sizes{40, 1, 1},
+                            Sizes{1, 300, 20}, Sizes{2, 0, 1}}) {
     for (const DType type : {DType::kF32, DType::kBF16}) {
       ProblemSpec s;
-      s.Tq = sizes.Tq, s.Tk = sizes.Tk, s.dk = s.dv = sizes.d, s.weights = true, s.bias = Axes::kBHQK, s.mask = Axes::kBHQK;
+      s.Tq = sizes.Tq, s.Tk = sizes.Tk, s.dk = s.dv = sizes.d, s.weights = true,
+      s.bias = Axes::kBHQK, s.mask = Axes::kBHQK;
       s.q_type = s.k_type = s.v_type = type;
       RandomProblem p(s, test::BaseSeed());
       for (const int64_t stride : {INT64_MAX, -(int64_t{1} << 62)}) {
@@ -425,15 +448,18 @@ TEST(AttentionLayoutTest, StridesOfAxesOfOneElementAreNotLookedAt) {
           }
         };
         Problem problem = p.problem;
-        for (TensorView* view : {&problem.q, &problem.k, &problem.v, &problem.score.bias, &problem.score.mask}) widen(*view);
+        for (TensorView* view :
+             {&problem.q, &problem.k, &problem.v, &problem.score.bias, &problem.score.mask})
+          widen(*view);
         for (MutableTensorView* view : {&problem.out, &problem.weights}) widen(*view);
         const auto expected = reference::Forward(problem);
         for (const test::Kernel& kernel : test::KernelsFor(problem)) {
           p.ResetOutputs();
           const Status status = Attention(problem, test::Options(kernel), SerialExecutor());
           ASSERT_TRUE(status.ok()) << status.message();
-          EXPECT_TRUE(test::Matches(problem, expected, reference::WeightTolerance(kernel.product))) << ToString(kernel) << "\n"
-                                                                                                    << ToString(s);
+          EXPECT_TRUE(test::Matches(problem, expected, reference::WeightTolerance(kernel.product)))
+              << ToString(kernel) << "\n"
+              << ToString(s);
         }
       }
     }
@@ -446,7 +472,8 @@ TEST(AttentionTest, EveryByteButZeroIsTrueInAMask) {
   RandomProblem p(s, test::BaseSeed());
   std::vector<unsigned char> bytes(static_cast<size_t>(s.Tq * s.Tk));
   test::Random random(test::BaseSeed());
-  for (unsigned char& byte : bytes) byte = random.Pick(std::array<unsigned char, 6>{0, 0, 1, 2, 128, 255});
+  for (unsigned char& byte : bytes)
+    byte = random.Pick(std::array<unsigned char, 6>{0, 0, 1, 2, 128, 255});
   p.problem.score.mask = View(static_cast<const void*>(bytes.data()), DType::kBool, {s.Tq, s.Tk});
   test::ExpectMatchesReference(p);
 }
@@ -462,7 +489,8 @@ TEST(AttentionTest, EmptyBatchesAndQueriesReturnAtOnce) {
       RandomProblem p(s, 1);
       const Status status = Attention(p.problem, test::Options(kernel), SerialExecutor());
       EXPECT_TRUE(status.ok()) << status.message();
-      for (auto* view : {&p.problem.q, &p.problem.k, &p.problem.v}) view->data = view->size() == 0 ? nullptr : view->data;
+      for (auto* view : {&p.problem.q, &p.problem.k, &p.problem.v})
+        view->data = view->size() == 0 ? nullptr : view->data;
       p.problem.out.data = p.problem.lse.data = p.problem.weights.data = nullptr;
       const Status null = Attention(p.problem, test::Options(kernel), SerialExecutor());
       EXPECT_TRUE(null.ok()) << null.message();
@@ -493,7 +521,8 @@ TEST(AttentionTest, OptionalOutputsDoNotChangeTheOthers) {
       RandomProblem p(s, test::BaseSeed());
       ASSERT_TRUE(Attention(p.problem, test::Options(kernel), SerialExecutor()).ok());
       if (which == 0) out = p.out.Bytes();
-      EXPECT_EQ(out, p.out.Bytes()) << ToString(kernel) << (s.lse ? " lse" : "") << (s.weights ? " weights" : "");
+      EXPECT_EQ(out, p.out.Bytes())
+          << ToString(kernel) << (s.lse ? " lse" : "") << (s.weights ? " weights" : "");
     }
   }
 }

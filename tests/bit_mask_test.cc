@@ -1,4 +1,5 @@
-// Masks of packed booleans: the same bits of results as with a byte for each, and only the bits of the mask are looked at.
+// Masks of packed booleans: the same bits of results as with a byte for each, and only the bits of
+// the mask are looked at.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,7 +27,8 @@ using test::Storage;
 
 ProblemSpec Spec(int64_t Tk) {
   ProblemSpec s;
-  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 19, s.Tk = Tk, s.dk = 12, s.dv = 9, s.weights = true, s.scores = ScoreStage::kMasked;
+  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 19, s.Tk = Tk, s.dk = 12, s.dv = 9, s.weights = true,
+  s.scores = ScoreStage::kMasked;
   s.mask = Axes::kBHQK, s.mask_allows = 0.6;
   return s;
 }
@@ -44,7 +46,9 @@ void ExpectTheSameAsBits(RandomProblem& p, Storage storage, const PlanOptions& o
   packed.mask = Packed(p.mask, storage);
   packed.Refresh();
   for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, packed, options), RunSerial(kernel, p, options))) << ToString(kernel) << "\n" << ToString(p.spec);
+    EXPECT_TRUE(Same(RunSerial(kernel, packed, options), RunSerial(kernel, p, options)))
+        << ToString(kernel) << "\n"
+        << ToString(p.spec);
   }
 }
 
@@ -70,7 +74,8 @@ TEST(BitMaskTest, EveryShapeThatBroadcasts) {
 
 TEST(BitMaskTest, EveryLayoutAndPlaceThatBitsCanHave) {
   RandomProblem p(Spec(77), test::BaseSeed());
-  for (Layout layout : {Layout::kDense, Layout::kSwapped, Layout::kReversed, Layout::kPadded, Layout::kPage}) {
+  for (Layout layout :
+       {Layout::kDense, Layout::kSwapped, Layout::kReversed, Layout::kPadded, Layout::kPage}) {
     for (Placement placement : test::Thinned(test::kPlacements, 2)) {
       ExpectTheSameAsBits(p, {layout, placement});  // guard pages: no byte outside is read
     }
@@ -103,17 +108,20 @@ TEST(BitMaskTest, BitsBehindTheLastKeyAreNotLookedAt) {
       if (Tk % 8 != 0) bytes[(n + 1) * row - 1] &= static_cast<unsigned char>((1 << Tk % 8) - 1);
     }
     for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-      EXPECT_TRUE(Same(RunSerial(kernel, cleared), RunSerial(kernel, p))) << ToString(kernel) << " Tk " << Tk;
+      EXPECT_TRUE(Same(RunSerial(kernel, cleared), RunSerial(kernel, p)))
+          << ToString(kernel) << " Tk " << Tk;
     }
   }
 }
 
 TEST(BitMaskTest, WithCausalWindowLengthsAndTinyTiles) {
   ProblemSpec s = Spec(90);
-  s.causal = Causal::kBottomRight, s.window = {40, -1}, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
+  s.causal = Causal::kBottomRight, s.window = {40, -1}, s.q_lengths = DType::kI32,
+  s.kv_lengths = DType::kI64;
   for (int32_t keys : {0, 1, 5, 16}) {
     PlanOptions options;
-    options.block_keys = keys, options.tile_rows = keys == 5 ? 3 : 0, options.split_keys = keys == 16 ? 33 : 0;
+    options.block_keys = keys, options.tile_rows = keys == 5 ? 3 : 0,
+    options.split_keys = keys == 16 ? 33 : 0;
     RandomProblem p(s, test::BaseSeed() + static_cast<uint64_t>(keys));
     ExpectTheSameAsBits(p, {}, options);
   }

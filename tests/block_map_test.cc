@@ -37,8 +37,10 @@ RandomProblem SpelledOut(const RandomProblem& p) {
   spelled.block_map = OwnedTensor();
   spelled.mask = OwnedTensor(DType::kBool, {s.B, s.Hq, s.Tq, s.Tk});
   for (int64_t n = 0; n < spelled.mask.size(); ++n) {
-    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq, j = n % s.Tk;
-    const bool block = RandomProblem::Broadcast(p.block_map, b, h, i / s.block_queries, j / s.block_keys) != 0;
+    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq,
+                  j = n % s.Tk;
+    const bool block =
+        RandomProblem::Broadcast(p.block_map, b, h, i / s.block_queries, j / s.block_keys) != 0;
     const bool pair = !p.mask.present() || RandomProblem::Broadcast(p.mask, b, h, i, j) != 0;
     spelled.mask.Set(n, block && pair);
   }
@@ -49,7 +51,9 @@ RandomProblem SpelledOut(const RandomProblem& p) {
 void ExpectTheMaskItSpellsOut(RandomProblem& p, const PlanOptions& options = {}) {
   RandomProblem spelled = SpelledOut(p);
   for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options))) << ToString(kernel) << "\n" << ToString(p.spec);
+    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options)))
+        << ToString(kernel) << "\n"
+        << ToString(p.spec);
   }
 }
 
@@ -58,7 +62,8 @@ TEST(BlockMapTest, IsTheMaskThatItSpellsOutForBlocksOfAnySize) {
   for (int64_t queries : {1, 3, 16, 17, 45, 1000}) {
     for (int64_t keys : test::Thinned({1, 5, 16, 31, 64, 128, 149, 150, 1000}, 4)) {
       ProblemSpec s = Spec();
-      s.block_queries = queries, s.block_keys = keys, s.block_map_type = keys % 2 == 0 ? DType::kBit : DType::kBool;
+      s.block_queries = queries, s.block_keys = keys,
+      s.block_map_type = keys % 2 == 0 ? DType::kBit : DType::kBool;
       RandomProblem p(s, ++seed);
       SCOPED_TRACE("seed " + std::to_string(seed));
       ExpectTheMaskItSpellsOut(p);
@@ -83,7 +88,8 @@ TEST(BlockMapTest, EveryLayoutAndPlace) {
     for (Placement placement : test::kPlacements) {
       for (DType type : test::Thinned({DType::kBool, DType::kBit})) {
         ProblemSpec s = Spec();
-        s.Tq = 20, s.Tk = 70, s.block_keys = 5, s.block_map_type = type, s.rest = {layout, placement};
+        s.Tq = 20, s.Tk = 70, s.block_keys = 5, s.block_map_type = type,
+        s.rest = {layout, placement};
         RandomProblem p(s, test::BaseSeed());
         ExpectTheMaskItSpellsOut(p);
       }
@@ -94,7 +100,8 @@ TEST(BlockMapTest, EveryLayoutAndPlace) {
 TEST(BlockMapTest, WithEverythingElseThatRemovesPairs) {
   ProblemSpec s = Spec();
   s.mask = Axes::kHQK, s.bias = Axes::kQK, s.bias_removes = 0.2, s.alibi = true, s.sinks = true;
-  s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64, s.weights = true, s.scores = ScoreStage::kMasked;
+  s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64, s.weights = true,
+  s.scores = ScoreStage::kMasked;
   uint64_t seed = test::BaseSeed();
   for (Causal causal : {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight}) {
     for (Window window : test::Thinned({Window{-1, -1}, Window{30, -1}, Window{10, 10}})) {
@@ -127,7 +134,9 @@ TEST(BlockMapTest, NothingOneBlockAndEverything) {
   for (int which = 0; which < 4; ++which) {
     RandomProblem p(Spec(), test::BaseSeed());
     int64_t n = 0;
-    p.block_map.Fill([&] { return which == 3 || (which != 0 && n++ % 15 == (which == 1 ? 0 : 14)) ? 1.0 : 0.0; });
+    p.block_map.Fill([&] {
+      return which == 3 || (which != 0 && n++ % 15 == (which == 1 ? 0 : 14)) ? 1.0 : 0.0;
+    });
     ExpectTheMaskItSpellsOut(p);
     test::ExpectMatchesReference(p);
     if (which != 3) continue;
@@ -142,7 +151,8 @@ TEST(BlockMapTest, NothingOneBlockAndEverything) {
 TEST(BlockMapTest, DecodeOverManySplitsOfWhichSomeAreRemoved) {
   for (int64_t Tq : {1, 4}) {
     ProblemSpec s = Spec();
-    s.Hq = 8, s.Tq = Tq, s.Tk = 4000, s.block_queries = 1, s.block_keys = 128, s.block_map_allows = 0.2;
+    s.Hq = 8, s.Tq = Tq, s.Tk = 4000, s.block_queries = 1, s.block_keys = 128,
+    s.block_map_allows = 0.2;
     RandomProblem p(s, test::BaseSeed());
     ExpectTheMaskItSpellsOut(p);
     test::ExpectMatchesReference(p);
@@ -153,7 +163,8 @@ TEST(BlockMapTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
   const std::vector<Kernel> kernels = test::Kernels();
   std::vector<Plan> plans(kernels.size());
-  for (size_t n = 0; n < kernels.size(); ++n) ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
+  for (size_t n = 0; n < kernels.size(); ++n)
+    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
   for (uint64_t run = 0; run < 3; ++run) {
     test::Random random(test::BaseSeed() + run);
     p.block_map.Fill([&] { return random.Chance(0.5) ? 1.0 : 0.0; });

@@ -1,4 +1,5 @@
-// Every entry point of the C interface given nonsense: a code and a message, no crash, no output touched.
+// Every entry point of the C interface given nonsense: a code and a message, no crash, no output
+// touched.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -19,9 +20,16 @@ namespace {
 using test::RandomProblem;
 using test::ToC;
 
-constexpr size_t kWrongSizes[] = {0, 1, 4, sizeof(size_t), 2 * sizeof(size_t) + 1, size_t{1} << 20, std::numeric_limits<size_t>::max()};
+constexpr size_t kWrongSizes[] = {0,
+                                  1,
+                                  4,
+                                  sizeof(size_t),
+                                  2 * sizeof(size_t) + 1,
+                                  size_t{1} << 20,
+                                  std::numeric_limits<size_t>::max()};
 
-// A problem, its plan and a workspace for two workers: what is right about a call when one thing is wrong.
+// A problem, its plan and a workspace for two workers: what is right about a call when one thing is
+// wrong.
 class CErrorsTest : public testing::Test {
  protected:
   CErrorsTest() : random(Spec(), 1) {
@@ -33,7 +41,8 @@ class CErrorsTest : public testing::Test {
     fovea_allocator_init(&allocator);
     EXPECT_EQ(fovea_plan_create(&problem, nullptr, &plan, nullptr), FOVEA_OK);
     workspace.resize(fovea_plan_workspace_bytes(plan, 2));
-    EXPECT_EQ(fovea_bind(plan, &problem, workspace.data(), workspace.size(), 2, &call, nullptr), FOVEA_OK);
+    EXPECT_EQ(fovea_bind(plan, &problem, workspace.data(), workspace.size(), 2, &call, nullptr),
+              FOVEA_OK);
   }
   ~CErrorsTest() override {
     EXPECT_TRUE(random.OutputsUntouched());
@@ -42,8 +51,10 @@ class CErrorsTest : public testing::Test {
 
   static test::ProblemSpec Spec() {
     test::ProblemSpec spec;
-    spec.B = 2, spec.Hq = 4, spec.Hkv = 2, spec.Tq = 9, spec.Tk = 30, spec.dk = 8, spec.dv = 8, spec.bias = test::Axes::kBHQK;
-    spec.mask = test::Axes::kQK, spec.kv_lengths = DType::kI32, spec.q_lengths = DType::kI64, spec.weights = true;
+    spec.B = 2, spec.Hq = 4, spec.Hkv = 2, spec.Tq = 9, spec.Tk = 30, spec.dk = 8, spec.dv = 8,
+    spec.bias = test::Axes::kBHQK;
+    spec.mask = test::Axes::kQK, spec.kv_lengths = DType::kI32, spec.q_lengths = DType::kI64,
+    spec.weights = true;
     return spec;
   }
   static void Serial(void*, int64_t tasks, fovea_task run, void* task_context) {
@@ -57,18 +68,32 @@ class CErrorsTest : public testing::Test {
     std::memset(&error, 'x', sizeof(error));
     EXPECT_EQ(f(&error), expected) << message;
     EXPECT_TRUE(std::memchr(error.message, 0, sizeof(error.message)) != nullptr);
-    EXPECT_TRUE(std::string(error.message).find(message) == 0) << "\"" << error.message << "\", expected \"" << message << "…\"";
+    EXPECT_TRUE(std::string(error.message).find(message) == 0)
+        << "\"" << error.message << "\", expected \"" << message << "…\"";
     EXPECT_EQ(f(nullptr), expected) << message;
   }
   // Through every function that takes a problem.
-  void ExpectProblemError(const fovea_problem* p, const std::string& message, fovea_status expected = FOVEA_INVALID_ARGUMENT) {
-    ExpectError(message, [&](fovea_error* e) { return fovea_attention(p, nullptr, nullptr, e); }, expected);
-    ExpectError(message, [&](fovea_error* e) { return fovea_plan_create(p, nullptr, &untouched_plan, e); }, expected);
+  void ExpectProblemError(const fovea_problem* p, const std::string& message,
+                          fovea_status expected = FOVEA_INVALID_ARGUMENT) {
+    ExpectError(
+        message, [&](fovea_error* e) { return fovea_attention(p, nullptr, nullptr, e); }, expected);
+    ExpectError(
+        message, [&](fovea_error* e) { return fovea_plan_create(p, nullptr, &untouched_plan, e); },
+        expected);
     EXPECT_EQ(untouched_plan, nullptr);
     ExpectError(message, [&](fovea_error* e) { return fovea_plan_update(plan, p, e); }, expected);
-    ExpectError(message, [&](fovea_error* e) { return fovea_run(plan, p, workspace.data(), workspace.size(), nullptr, e); }, expected);
     ExpectError(
-        message, [&](fovea_error* e) { return fovea_bind(plan, p, workspace.data(), workspace.size(), 2, &untouched_call, e); }, expected);
+        message,
+        [&](fovea_error* e) {
+          return fovea_run(plan, p, workspace.data(), workspace.size(), nullptr, e);
+        },
+        expected);
+    ExpectError(
+        message,
+        [&](fovea_error* e) {
+          return fovea_bind(plan, p, workspace.data(), workspace.size(), 2, &untouched_call, e);
+        },
+        expected);
     EXPECT_EQ(untouched_call, nullptr);
   }
 
@@ -89,22 +114,34 @@ TEST_F(CErrorsTest, NullPointers) {
   const float x[4] = {};
   float y[4] = {};
   const int64_t one[4] = {1, 1, 1, 1};
-  const fovea_partial_state part = {fovea_dense(x, FOVEA_F32, 4, one), fovea_dense(x, FOVEA_F32, 3, one)};
+  const fovea_partial_state part = {fovea_dense(x, FOVEA_F32, 4, one),
+                                    fovea_dense(x, FOVEA_F32, 3, one)};
   const fovea_tensor out = fovea_dense(y, FOVEA_F32, 4, one);
   fovea_cost cost;
   fovea_cost_init(&cost);
   fovea_target target = -5;
   const std::vector<std::pair<std::string, std::function<fovea_status(fovea_error*)>>> calls = {
-      {"plan = null", [&](fovea_error* e) { return fovea_plan_create(&problem, nullptr, nullptr, e); }},
+      {"plan = null",
+       [&](fovea_error* e) { return fovea_plan_create(&problem, nullptr, nullptr, e); }},
       {"plan = null", [&](fovea_error* e) { return fovea_plan_update(nullptr, &problem, e); }},
       {"plan = null", [&](fovea_error* e) { return fovea_plan_cost(nullptr, &cost, e); }},
       {"cost = null", [&](fovea_error* e) { return fovea_plan_cost(plan, nullptr, e); }},
-      {"plan = null", [&](fovea_error* e) { return fovea_run(nullptr, &problem, w, bytes, nullptr, e); }},
-      {"workspace = null", [&](fovea_error* e) { return fovea_run(plan, &problem, nullptr, bytes, nullptr, e); }},
-      {"workspace = null", [&](fovea_error* e) { return fovea_run(plan, &problem, nullptr, 0, nullptr, e); }},
-      {"plan = null", [&](fovea_error* e) { return fovea_bind(nullptr, &problem, w, bytes, 2, &untouched_call, e); }},
-      {"call = null", [&](fovea_error* e) { return fovea_bind(plan, &problem, w, bytes, 2, nullptr, e); }},
-      {"workspace = null", [&](fovea_error* e) { return fovea_bind(plan, &problem, nullptr, bytes, 2, &untouched_call, e); }},
+      {"plan = null",
+       [&](fovea_error* e) { return fovea_run(nullptr, &problem, w, bytes, nullptr, e); }},
+      {"workspace = null",
+       [&](fovea_error* e) { return fovea_run(plan, &problem, nullptr, bytes, nullptr, e); }},
+      {"workspace = null",
+       [&](fovea_error* e) { return fovea_run(plan, &problem, nullptr, 0, nullptr, e); }},
+      {"plan = null",
+       [&](fovea_error* e) {
+         return fovea_bind(nullptr, &problem, w, bytes, 2, &untouched_call, e);
+       }},
+      {"call = null",
+       [&](fovea_error* e) { return fovea_bind(plan, &problem, w, bytes, 2, nullptr, e); }},
+      {"workspace = null",
+       [&](fovea_error* e) {
+         return fovea_bind(plan, &problem, nullptr, bytes, 2, &untouched_call, e);
+       }},
       {"parts = null", [&](fovea_error* e) { return fovea_merge(nullptr, 1, &out, nullptr, e); }},
       {"out = null", [&](fovea_error* e) { return fovea_merge(&part, 1, nullptr, nullptr, e); }},
       {"target = null", [&](fovea_error* e) { return fovea_parse_target(nullptr, &target, e); }},
@@ -138,17 +175,25 @@ TEST_F(CErrorsTest, WrongSizes) {
     ExpectProblemError(&p, "problem.size = ");
     fovea_plan_options o = options;
     o.size = size;
-    ExpectError("options.size = ", [&](fovea_error* e) { return fovea_plan_create(&problem, &o, &untouched_plan, e); });
-    ExpectError("options.size = ", [&](fovea_error* e) { return fovea_attention(&problem, &o, nullptr, e); });
+    ExpectError("options.size = ", [&](fovea_error* e) {
+      return fovea_plan_create(&problem, &o, &untouched_plan, e);
+    });
+    ExpectError("options.size = ",
+                [&](fovea_error* e) { return fovea_attention(&problem, &o, nullptr, e); });
     fovea_allocator a = allocator;
     a.size = size;
     o = options;
     o.allocator = &a;
-    ExpectError("options.allocator.size = ", [&](fovea_error* e) { return fovea_plan_create(&problem, &o, &untouched_plan, e); });
+    ExpectError("options.allocator.size = ", [&](fovea_error* e) {
+      return fovea_plan_create(&problem, &o, &untouched_plan, e);
+    });
     fovea_executor x = executor;
     x.size = size;
-    ExpectError("executor.size = ", [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
-    ExpectError("executor.size = ", [&](fovea_error* e) { return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e); });
+    ExpectError("executor.size = ",
+                [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
+    ExpectError("executor.size = ", [&](fovea_error* e) {
+      return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e);
+    });
     fovea_cost c = {size, -1, -1, -1, -1};
     ExpectError("cost.size = ", [&](fovea_error* e) { return fovea_plan_cost(plan, &c, e); });
     EXPECT_EQ(c.flops, -1);
@@ -196,11 +241,13 @@ TEST_F(CErrorsTest, InconsistentProblems) {
       [](Problem& p) { p.cu_seqlens_q = p.score.q_lengths; },
       [](Problem& p) {
         static const int32_t beyond[2] = {31, 0};
-        p.score.kv_lengths.data = beyond, p.score.kv_lengths.dtype = DType::kI32, p.score.kv_lengths.stride[0] = 4;
+        p.score.kv_lengths.data = beyond, p.score.kv_lengths.dtype = DType::kI32,
+        p.score.kv_lengths.stride[0] = 4;
       },
       [](Problem& p) {
         static const int64_t negative[2] = {-1, 9};
-        p.score.q_lengths.data = negative, p.score.q_lengths.dtype = DType::kI64, p.score.q_lengths.stride[0] = 8;
+        p.score.q_lengths.data = negative, p.score.q_lengths.dtype = DType::kI64,
+        p.score.q_lengths.stride[0] = 8;
       },
   };
   for (size_t n = 0; n < mistakes.size(); ++n) {
@@ -217,29 +264,41 @@ TEST_F(CErrorsTest, InconsistentProblems) {
 
 TEST_F(CErrorsTest, MissingData) {
   for (fovea_tensor fovea_problem::* tensor :
-       {&fovea_problem::q, &fovea_problem::k, &fovea_problem::v, &fovea_problem::out, &fovea_problem::lse, &fovea_problem::weights,
-        &fovea_problem::bias, &fovea_problem::mask, &fovea_problem::kv_lengths, &fovea_problem::q_lengths}) {
+       {&fovea_problem::q, &fovea_problem::k, &fovea_problem::v, &fovea_problem::out,
+        &fovea_problem::lse, &fovea_problem::weights, &fovea_problem::bias, &fovea_problem::mask,
+        &fovea_problem::kv_lengths, &fovea_problem::q_lengths}) {
     fovea_problem p = problem;
     (p.*tensor).data = nullptr;
     ExpectError("", [&](fovea_error* e) { return fovea_attention(&p, nullptr, nullptr, e); });
-    ExpectError("", [&](fovea_error* e) { return fovea_run(plan, &p, workspace.data(), workspace.size(), nullptr, e); });
-    ExpectError("", [&](fovea_error* e) { return fovea_bind(plan, &p, workspace.data(), workspace.size(), 2, &untouched_call, e); });
+    ExpectError("", [&](fovea_error* e) {
+      return fovea_run(plan, &p, workspace.data(), workspace.size(), nullptr, e);
+    });
+    ExpectError("", [&](fovea_error* e) {
+      return fovea_bind(plan, &p, workspace.data(), workspace.size(), 2, &untouched_call, e);
+    });
   }
   EXPECT_EQ(untouched_call, nullptr);
 }
 
 TEST_F(CErrorsTest, Options) {
   const std::vector<std::function<void(fovea_plan_options&)>> mistakes = {
-      [](fovea_plan_options& o) { o.target = 99; },     [](fovea_plan_options& o) { o.target = -1; },
-      [](fovea_plan_options& o) { o.engine = 3; },      [](fovea_plan_options& o) { o.product = -1; },
-      [](fovea_plan_options& o) { o.max_keys = -1; },   [](fovea_plan_options& o) { o.tile_rows = -1; },
-      [](fovea_plan_options& o) { o.block_keys = -8; }, [](fovea_plan_options& o) { o.product = FOVEA_PRODUCT_BF16; },
+      [](fovea_plan_options& o) { o.target = 99; },
+      [](fovea_plan_options& o) { o.target = -1; },
+      [](fovea_plan_options& o) { o.engine = 3; },
+      [](fovea_plan_options& o) { o.product = -1; },
+      [](fovea_plan_options& o) { o.max_keys = -1; },
+      [](fovea_plan_options& o) { o.tile_rows = -1; },
+      [](fovea_plan_options& o) { o.block_keys = -8; },
+      [](fovea_plan_options& o) { o.product = FOVEA_PRODUCT_BF16; },
   };
   for (const auto& mistake : mistakes) {
     fovea_plan_options o = options;
     mistake(o);
-    ExpectError("options.", [&](fovea_error* e) { return fovea_plan_create(&problem, &o, &untouched_plan, e); });
-    ExpectError("options.", [&](fovea_error* e) { return fovea_attention(&problem, &o, nullptr, e); });
+    ExpectError("options.", [&](fovea_error* e) {
+      return fovea_plan_create(&problem, &o, &untouched_plan, e);
+    });
+    ExpectError("options.",
+                [&](fovea_error* e) { return fovea_attention(&problem, &o, nullptr, e); });
   }
   EXPECT_EQ(untouched_plan, nullptr);
 }
@@ -250,27 +309,40 @@ TEST_F(CErrorsTest, ExecutorsAndWorkers) {
   empty.workers = 0;
   reserved.reserved = 1;
   for (const fovea_executor* x : {&none, &empty, &reserved}) {
-    ExpectError("executor.", [&](fovea_error* e) { return fovea_attention(&problem, nullptr, x, e); });
-    ExpectError("executor.", [&](fovea_error* e) { return fovea_run(plan, &problem, workspace.data(), workspace.size(), x, e); });
+    ExpectError("executor.",
+                [&](fovea_error* e) { return fovea_attention(&problem, nullptr, x, e); });
+    ExpectError("executor.", [&](fovea_error* e) {
+      return fovea_run(plan, &problem, workspace.data(), workspace.size(), x, e);
+    });
   }
   for (int32_t workers : {0, -1, std::numeric_limits<int32_t>::min()}) {
     EXPECT_EQ(fovea_plan_workspace_bytes(plan, workers), 0u);
     ExpectError("workers = ", [&](fovea_error* e) {
-      return fovea_bind(plan, &problem, workspace.data(), workspace.size(), workers, &untouched_call, e);
+      return fovea_bind(plan, &problem, workspace.data(), workspace.size(), workers,
+                        &untouched_call, e);
     });
   }
   for (int32_t workers : {3, std::numeric_limits<int32_t>::max()}) {
     ExpectError(
         "workspace_bytes = ",
-        [&](fovea_error* e) { return fovea_bind(plan, &problem, workspace.data(), workspace.size(), workers, &untouched_call, e); },
+        [&](fovea_error* e) {
+          return fovea_bind(plan, &problem, workspace.data(), workspace.size(), workers,
+                            &untouched_call, e);
+        },
         FOVEA_OUT_OF_MEMORY);
   }
   for (size_t bytes : {size_t{0}, size_t{1}, sizeof(void*), workspace.size() - 1}) {
     ExpectError(
-        "workspace_bytes = ", [&](fovea_error* e) { return fovea_bind(plan, &problem, workspace.data(), bytes, 2, &untouched_call, e); },
+        "workspace_bytes = ",
+        [&](fovea_error* e) {
+          return fovea_bind(plan, &problem, workspace.data(), bytes, 2, &untouched_call, e);
+        },
         FOVEA_OUT_OF_MEMORY);
     ExpectError(
-        "workspace_bytes = ", [&](fovea_error* e) { return fovea_run(plan, &problem, workspace.data(), bytes, &executor, e); },
+        "workspace_bytes = ",
+        [&](fovea_error* e) {
+          return fovea_run(plan, &problem, workspace.data(), bytes, &executor, e);
+        },
         FOVEA_OUT_OF_MEMORY);
   }
   EXPECT_EQ(untouched_call, nullptr);
@@ -278,14 +350,17 @@ TEST_F(CErrorsTest, ExecutorsAndWorkers) {
 
 TEST_F(CErrorsTest, FlagsAreZeroOrOne) {
   for (int32_t flag : {2, -1}) {
-    for (int32_t fovea_problem::* member : {&fovea_problem::has_scale, &fovea_problem::has_window, &fovea_problem::has_query_offset}) {
+    for (int32_t fovea_problem::* member : {&fovea_problem::has_scale, &fovea_problem::has_window,
+                                            &fovea_problem::has_query_offset}) {
       fovea_problem p = problem;
       p.*member = flag;
       ExpectProblemError(&p, "problem.has_");
     }
     fovea_plan_options o = options;
     o.fixed_mask = flag;
-    ExpectError("options.fixed_mask", [&](fovea_error* e) { return fovea_plan_create(&problem, &o, &untouched_plan, e); });
+    ExpectError("options.fixed_mask", [&](fovea_error* e) {
+      return fovea_plan_create(&problem, &o, &untouched_plan, e);
+    });
   }
 }
 
@@ -299,10 +374,14 @@ TEST_F(CErrorsTest, AHostThatCallsTasksOrWorkersThatDoNotExist) {
     x.context = &wrong;
     x.for_each = [](void* context, int64_t tasks, fovea_task run, void* task_context) {
       for (int64_t i = 0; i < tasks; ++i) run(task_context, i, 0);
-      run(task_context, static_cast<Numbers*>(context)->task, static_cast<Numbers*>(context)->worker);
+      run(task_context, static_cast<Numbers*>(context)->task,
+          static_cast<Numbers*>(context)->worker);
     };
-    ExpectError("executor.for_each", [&](fovea_error* e) { return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e); });
-    ExpectError("executor.for_each", [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
+    ExpectError("executor.for_each", [&](fovea_error* e) {
+      return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e);
+    });
+    ExpectError("executor.for_each",
+                [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
   }
   random.ResetOutputs();  // the one error after which they may hold anything
 }
@@ -312,11 +391,13 @@ TEST_F(CErrorsTest, Tasks) {
   ASSERT_GT(phases, 0);
   const int64_t tasks = fovea_call_tasks(call, 0);
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  for (int32_t phase : {-1, phases, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
+  for (int32_t phase :
+       {-1, phases, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
     EXPECT_EQ(fovea_call_tasks(call, phase), 0);
     EXPECT_EQ(fovea_call_run_task(call, phase, 0, 0), FOVEA_INVALID_ARGUMENT);
   }
-  for (int64_t task : {int64_t{-1}, tasks, kMost, -kMost - 1}) EXPECT_EQ(fovea_call_run_task(call, 0, task, 0), FOVEA_INVALID_ARGUMENT);
+  for (int64_t task : {int64_t{-1}, tasks, kMost, -kMost - 1})
+    EXPECT_EQ(fovea_call_run_task(call, 0, task, 0), FOVEA_INVALID_ARGUMENT);
   for (int32_t worker : {-1, 2, std::numeric_limits<int32_t>::max()})
     EXPECT_EQ(fovea_call_run_task(call, 0, 0, worker), FOVEA_INVALID_ARGUMENT);
 }
@@ -325,17 +406,23 @@ TEST_F(CErrorsTest, Merge) {
   const float x[12] = {};
   float y[12] = {7};
   const int64_t shape[4] = {1, 1, 2, 3}, other[4] = {1, 1, 2, 4};
-  const fovea_partial_state part = {fovea_dense(x, FOVEA_F32, 4, shape), fovea_dense(x, FOVEA_F32, 3, shape)};
+  const fovea_partial_state part = {fovea_dense(x, FOVEA_F32, 4, shape),
+                                    fovea_dense(x, FOVEA_F32, 3, shape)};
   fovea_partial_state wrong = part;
   wrong.out = fovea_dense(x, FOVEA_F32, 4, other);
   const fovea_partial_state parts[2] = {part, wrong};
-  const fovea_tensor out = fovea_dense(y, FOVEA_F32, 4, shape), absent = {}, half = fovea_dense(y, FOVEA_F16, 4, shape);
+  const fovea_tensor out = fovea_dense(y, FOVEA_F32, 4, shape), absent = {},
+                     half = fovea_dense(y, FOVEA_F16, 4, shape);
   for (int64_t count : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
-    ExpectError("count = ", [&](fovea_error* e) { return fovea_merge(&part, count, &out, nullptr, e); });
+    ExpectError("count = ",
+                [&](fovea_error* e) { return fovea_merge(&part, count, &out, nullptr, e); });
   }
-  ExpectError("parts[1].out.shape[3]", [&](fovea_error* e) { return fovea_merge(parts, 2, &out, nullptr, e); });
-  ExpectError("out.rank", [&](fovea_error* e) { return fovea_merge(&part, 1, &absent, nullptr, e); });
-  ExpectError("out.dtype", [&](fovea_error* e) { return fovea_merge(&part, 1, &half, nullptr, e); });
+  ExpectError("parts[1].out.shape[3]",
+              [&](fovea_error* e) { return fovea_merge(parts, 2, &out, nullptr, e); });
+  ExpectError("out.rank",
+              [&](fovea_error* e) { return fovea_merge(&part, 1, &absent, nullptr, e); });
+  ExpectError("out.dtype",
+              [&](fovea_error* e) { return fovea_merge(&part, 1, &half, nullptr, e); });
   ExpectError("lse.rank", [&](fovea_error* e) { return fovea_merge(&part, 1, &out, &out, e); });
   EXPECT_EQ(y[0], 7);
 }
@@ -343,7 +430,8 @@ TEST_F(CErrorsTest, Merge) {
 TEST_F(CErrorsTest, ShapesThatOverflow) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const float x = 0;
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{kMost, kMost, kMost, kMost}, {-1, -1, -1, -1}, {2, kMost / 2, 3, 4}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{kMost, kMost, kMost, kMost}, {-1, -1, -1, -1}, {2, kMost / 2, 3, 4}}) {
     fovea_problem p = problem;
     p.q = fovea_dense(&x, FOVEA_F32, 4, shape.data());
     p.mask = fovea_dense(&x, FOVEA_BIT, 4, shape.data());

@@ -13,7 +13,8 @@ fovea_tensor ToC(const View& view) {
   tensor.data = const_cast<void*>(static_cast<const void*>(view.data));
   tensor.dtype = static_cast<fovea_dtype>(view.dtype);
   tensor.rank = view.rank;
-  for (int a = 0; a < kMaxRank; ++a) tensor.shape[a] = view.shape[a], tensor.stride[a] = view.stride[a];
+  for (int a = 0; a < kMaxRank; ++a)
+    tensor.shape[a] = view.shape[a], tensor.stride[a] = view.stride[a];
   return tensor;
 }
 
@@ -22,15 +23,19 @@ inline fovea_problem ToC(const Problem& problem) {
   fovea_problem p;
   fovea_problem_init(&p);
   p.q = ToC(problem.q), p.k = ToC(problem.k), p.v = ToC(problem.v);
-  p.out = ToC(problem.out), p.lse = ToC(problem.lse), p.weights = ToC(problem.weights), p.scores = ToC(problem.scores);
+  p.out = ToC(problem.out), p.lse = ToC(problem.lse), p.weights = ToC(problem.weights),
+  p.scores = ToC(problem.scores);
   p.cu_seqlens_q = ToC(problem.cu_seqlens_q), p.cu_seqlens_k = ToC(problem.cu_seqlens_k);
-  p.alibi_slopes = ToC(score.alibi_slopes), p.bias = ToC(score.bias), p.mask = ToC(score.mask), p.parents = ToC(score.parents);
+  p.alibi_slopes = ToC(score.alibi_slopes), p.bias = ToC(score.bias), p.mask = ToC(score.mask),
+  p.parents = ToC(score.parents);
   p.block_map = ToC(score.block_map.visible);
   p.block_map_queries = score.block_map.queries, p.block_map_keys = score.block_map.keys;
-  p.query_offsets = ToC(score.query_offsets), p.q_lengths = ToC(score.q_lengths), p.kv_lengths = ToC(score.kv_lengths);
+  p.query_offsets = ToC(score.query_offsets), p.q_lengths = ToC(score.q_lengths),
+  p.kv_lengths = ToC(score.kv_lengths);
   p.sinks = ToC(score.sinks);
   p.has_window = 1, p.window_left = score.window.left, p.window_right = score.window.right;
-  p.has_query_offset = score.query_offset.has_value(), p.query_offset = score.query_offset.value_or(77);
+  p.has_query_offset = score.query_offset.has_value(),
+  p.query_offset = score.query_offset.value_or(77);
   p.has_scale = score.scale.has_value(), p.scale = score.scale.value_or(77);
   p.softcap = score.softcap;
   p.causal = static_cast<fovea_causal>(score.causal);
@@ -46,7 +51,8 @@ inline fovea_plan_options ToC(const PlanOptions& options) {
   o.product = static_cast<fovea_product>(options.product);
   o.max_queries = options.max_queries, o.max_keys = options.max_keys;
   o.fixed_mask = options.fixed_mask;
-  o.tile_rows = options.tile_rows, o.block_keys = options.block_keys, o.split_keys = options.split_keys;
+  o.tile_rows = options.tile_rows, o.block_keys = options.block_keys,
+  o.split_keys = options.split_keys;
   return o;
 }
 

@@ -33,28 +33,40 @@ using OwnedPlan = std::unique_ptr<fovea_plan, DestroyPlan>;
 std::vector<ProblemSpec> Specs() {
   std::vector<ProblemSpec> specs(7);
   ProblemSpec& scores = specs[0];
-  scores.B = 2, scores.Hq = 4, scores.Hkv = 2, scores.Tq = 40, scores.Tk = 90, scores.dk = 20, scores.dv = 24, scores.scale = -0.3f;
-  scores.causal = Causal::kTopLeft, scores.window = {50, 3}, scores.softcap = 3, scores.alibi = true, scores.sinks = true;
-  scores.bias = Axes::kBHQK, scores.bias_type = DType::kF16, scores.mask = Axes::kHQK, scores.weights = true;
-  scores.q_lengths = DType::kI32, scores.kv_lengths = DType::kI64, scores.query_offsets = DType::kI32;
-  scores.k.layout = test::Layout::kTransposed, scores.q.layout = test::Layout::kSwapped, scores.v.layout = test::Layout::kReversed;
+  scores.B = 2, scores.Hq = 4, scores.Hkv = 2, scores.Tq = 40, scores.Tk = 90, scores.dk = 20,
+  scores.dv = 24, scores.scale = -0.3f;
+  scores.causal = Causal::kTopLeft, scores.window = {50, 3}, scores.softcap = 3,
+  scores.alibi = true, scores.sinks = true;
+  scores.bias = Axes::kBHQK, scores.bias_type = DType::kF16, scores.mask = Axes::kHQK,
+  scores.weights = true;
+  scores.q_lengths = DType::kI32, scores.kv_lengths = DType::kI64,
+  scores.query_offsets = DType::kI32;
+  scores.k.layout = test::Layout::kTransposed, scores.q.layout = test::Layout::kSwapped,
+  scores.v.layout = test::Layout::kReversed;
   ProblemSpec& decode = specs[1];
-  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64, decode.kv_lengths = DType::kI32;
+  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64,
+  decode.kv_lengths = DType::kI32;
   ProblemSpec& empty = specs[2];
   empty.Tq = 3, empty.Tk = 0;
   ProblemSpec& removes = specs[3];
-  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290, removes.dk = 20, removes.dv = 24,
-  removes.causal = Causal::kBottomRight, removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
-  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64, removes.scores = ScoreStage::kSoftcapped;
+  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290,
+  removes.dk = 20, removes.dv = 24, removes.causal = Causal::kBottomRight,
+  removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
+  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64,
+  removes.scores = ScoreStage::kSoftcapped;
   ProblemSpec& packed = specs[4];
-  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20, packed.dv = 24,
-  packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64, packed.mask = Axes::kQK, packed.fixed_mask = true,
-  packed.weights = true, packed.scores = ScoreStage::kWeights;
+  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20,
+  packed.dv = 24, packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64,
+  packed.mask = Axes::kQK, packed.fixed_mask = true, packed.weights = true,
+  packed.scores = ScoreStage::kWeights;
   ProblemSpec& halves = specs[5];
-  halves.B = 1, halves.Hq = 3, halves.Hkv = 3, halves.Tq = 50, halves.Tk = 70, halves.dk = 64, halves.dv = 32, halves.query_offset = 15;
-  halves.q_type = halves.k_type = halves.v_type = halves.out_type = DType::kBF16, halves.causal = Causal::kTopLeft;
+  halves.B = 1, halves.Hq = 3, halves.Hkv = 3, halves.Tq = 50, halves.Tk = 70, halves.dk = 64,
+  halves.dv = 32, halves.query_offset = 15;
+  halves.q_type = halves.k_type = halves.v_type = halves.out_type = DType::kBF16,
+  halves.causal = Causal::kTopLeft;
   ProblemSpec& stages = specs[6];
-  stages.Hq = 2, stages.Hkv = 1, stages.Tq = 20, stages.Tk = 33, stages.dk = 5, stages.dv = 6, stages.scores = ScoreStage::kScaled;
+  stages.Hq = 2, stages.Hkv = 1, stages.Tq = 20, stages.Tk = 33, stages.dk = 5, stages.dv = 6,
+  stages.scores = ScoreStage::kScaled;
   stages.q_type = DType::kF16, stages.v_type = DType::kBF16, stages.lse = false;
   return specs;
 }
@@ -109,20 +121,26 @@ TEST(CTest, GivesTheSameBitsOnEveryPath) {
       fovea_plan* raw = nullptr;
       ASSERT_EQ(fovea_plan_create(&problem, &c_options, &raw, &error), FOVEA_OK) << error.message;
       const OwnedPlan plan(raw);
-      const test::Memory memory(fovea_plan_workspace_bytes(raw, 3), test::Placement::kBeforeGuard, 1);
+      const test::Memory memory(fovea_plan_workspace_bytes(raw, 3), test::Placement::kBeforeGuard,
+                                1);
       int calls = 0;
       const fovea_executor executor = HostLoop(&calls);
       p.ResetOutputs();
-      ASSERT_EQ(fovea_run(raw, &problem, memory.data(), memory.bytes(), &executor, &error), FOVEA_OK) << error.message;
+      ASSERT_EQ(fovea_run(raw, &problem, memory.data(), memory.bytes(), &executor, &error),
+                FOVEA_OK)
+          << error.message;
       EXPECT_EQ(Outputs(p), expected) << "fovea_run";
 
       p.ResetOutputs();
       fovea_call* call = nullptr;
-      ASSERT_EQ(fovea_bind(raw, &problem, memory.data(), memory.bytes(), 3, &call, &error), FOVEA_OK) << error.message;
+      ASSERT_EQ(fovea_bind(raw, &problem, memory.data(), memory.bytes(), 3, &call, &error),
+                FOVEA_OK)
+          << error.message;
       EXPECT_EQ(fovea_call_phases(call), calls);
       for (int32_t phase = 0; phase < fovea_call_phases(call); ++phase) {
         for (int64_t task = fovea_call_tasks(call, phase); task-- > 0;) {
-          ASSERT_EQ(fovea_call_run_task(call, phase, task, static_cast<int32_t>(task % 3)), FOVEA_OK);
+          ASSERT_EQ(fovea_call_run_task(call, phase, task, static_cast<int32_t>(task % 3)),
+                    FOVEA_OK);
         }
       }
       EXPECT_EQ(Outputs(p), expected) << "fovea_call_run_task";
@@ -169,7 +187,8 @@ TEST(CTest, PlansTheSame) {
 
 TEST(CTest, UpdatesInPlace) {
   ProblemSpec spec;
-  spec.B = 2, spec.Hq = 4, spec.Hkv = 2, spec.Tq = 1, spec.Tk = 40, spec.dk = 16, spec.dv = 16, spec.kv_lengths = DType::kI32;
+  spec.B = 2, spec.Hq = 4, spec.Hkv = 2, spec.Tq = 1, spec.Tk = 40, spec.dk = 16, spec.dv = 16,
+  spec.kv_lengths = DType::kI32;
   RandomProblem first(spec, 1);
   spec.Tk = 700;
   RandomProblem second(spec, 2);
@@ -187,7 +206,8 @@ TEST(CTest, UpdatesInPlace) {
   const OwnedPlan plan(raw);
   ASSERT_EQ(fovea_plan_update(raw, &after, &error), FOVEA_OK) << error.message;
   std::vector<char> workspace(fovea_plan_workspace_bytes(raw, 1));
-  ASSERT_EQ(fovea_run(raw, &after, workspace.data(), workspace.size(), nullptr, &error), FOVEA_OK) << error.message;
+  ASSERT_EQ(fovea_run(raw, &after, workspace.data(), workspace.size(), nullptr, &error), FOVEA_OK)
+      << error.message;
   EXPECT_EQ(Outputs(second), expected);
 }
 
@@ -201,26 +221,32 @@ TEST(CTest, MergesTheSame) {
     std::vector<PartialState> parts;
     std::vector<fovea_partial_state> c_parts;
     for (int64_t n = 0; n < count; ++n) {
-      parts.push_back({View(&outs[static_cast<size_t>(n) * 6], {1, 1, 2, 3}), View(&lses[static_cast<size_t>(n) * 2], {1, 1, 2})});
+      parts.push_back({View(&outs[static_cast<size_t>(n) * 6], {1, 1, 2, 3}),
+                       View(&lses[static_cast<size_t>(n) * 2], {1, 1, 2})});
       c_parts.push_back({ToC(parts.back().out), ToC(parts.back().lse)});
     }
     float out[6], lse[2], c_out[6], c_lse[2];
     ASSERT_TRUE(Merge(parts.data(), count, View(out, {1, 1, 2, 3}), View(lse, {1, 1, 2})).ok());
-    const fovea_tensor out_tensor = fovea_dense(c_out, FOVEA_F32, 4, shape), lse_tensor = fovea_dense(c_lse, FOVEA_F32, 3, shape);
+    const fovea_tensor out_tensor = fovea_dense(c_out, FOVEA_F32, 4, shape),
+                       lse_tensor = fovea_dense(c_lse, FOVEA_F32, 3, shape);
     fovea_error error;
-    ASSERT_EQ(fovea_merge(c_parts.data(), count, &out_tensor, &lse_tensor, &error), FOVEA_OK) << error.message;
+    ASSERT_EQ(fovea_merge(c_parts.data(), count, &out_tensor, &lse_tensor, &error), FOVEA_OK)
+        << error.message;
     EXPECT_EQ(std::memcmp(out, c_out, sizeof(out)), 0) << count;
     EXPECT_EQ(std::memcmp(lse, c_lse, sizeof(lse)), 0) << count;
-    ASSERT_EQ(fovea_merge(c_parts.data(), count, &out_tensor, nullptr, &error), FOVEA_OK) << error.message;
+    ASSERT_EQ(fovea_merge(c_parts.data(), count, &out_tensor, nullptr, &error), FOVEA_OK)
+        << error.message;
   }
 }
 
 TEST(CTest, MakesTheSameDenseViews) {
   const int64_t shape[] = {2, 3, 5, 11};
   const float data = 0;
-  const fovea_tensor dense = fovea_dense(&data, FOVEA_F32, 4, shape), expected = ToC(View(&data, {2, 3, 5, 11}));
+  const fovea_tensor dense = fovea_dense(&data, FOVEA_F32, 4, shape),
+                     expected = ToC(View(&data, {2, 3, 5, 11}));
   EXPECT_EQ(std::memcmp(&dense, &expected, sizeof(dense)), 0);
-  const fovea_tensor bits = fovea_dense(&data, FOVEA_BIT, 4, shape), expected_bits = ToC(BitView(&data, {2, 3, 5, 11}));
+  const fovea_tensor bits = fovea_dense(&data, FOVEA_BIT, 4, shape),
+                     expected_bits = ToC(BitView(&data, {2, 3, 5, 11}));
   EXPECT_EQ(std::memcmp(&bits, &expected_bits, sizeof(bits)), 0);
   for (int32_t rank : {-1, 0, 5}) EXPECT_EQ(fovea_dense(&data, FOVEA_F32, rank, shape).rank, 0);
   EXPECT_EQ(fovea_dense(&data, FOVEA_F32, 4, nullptr).rank, 0);
@@ -238,7 +264,8 @@ TEST(CTest, NamesAndTargetsAreTheSame) {
     ASSERT_EQ(list(nullptr, 0), expected.count);
     std::vector<fovea_target> targets(expected.count + 1, -1);
     EXPECT_EQ(list(targets.data(), targets.size()), expected.count);
-    for (size_t n = 0; n < expected.count; ++n) EXPECT_EQ(targets[n], static_cast<fovea_target>(expected.data[n]));
+    for (size_t n = 0; n < expected.count; ++n)
+      EXPECT_EQ(targets[n], static_cast<fovea_target>(expected.data[n]));
     EXPECT_EQ(targets.back(), -1);
     targets.assign(targets.size(), -1);
     EXPECT_EQ(list(targets.data(), 1), expected.count);
@@ -265,7 +292,9 @@ TEST(CTest, NamesAndTargetsAreTheSame) {
 
 TEST(CTest, VersionIsTheProjects) {
   const uint32_t v = fovea_version();
-  EXPECT_EQ(std::to_string(v >> 16) + "." + std::to_string(v >> 8 & 0xFF) + "." + std::to_string(v & 0xFF), FOVEA_TEST_VERSION);
+  EXPECT_EQ(std::to_string(v >> 16) + "." + std::to_string(v >> 8 & 0xFF) + "." +
+                std::to_string(v & 0xFF),
+            FOVEA_TEST_VERSION);
 }
 
 // ---------------------------------------------------------------- structs of other versions
@@ -291,7 +320,8 @@ TEST(CVersionTest, WhatAShorterStructLacksIsTheDefault) {
   ASSERT_TRUE(Attention(p.problem).ok());
   const auto expected = Outputs(p);
   p.ResetOutputs();
-  // The header of a version that knew tensors up to lse alone; what lies behind is not the library's.
+  // The header of a version that knew tensors up to lse alone; what lies behind is not the
+  // library's.
   fovea_problem problem = ToC(p.problem);
   problem.size = offsetof(fovea_problem, weights);
   std::memset(&problem.weights, 0x5A, sizeof(problem) - problem.size);
@@ -321,7 +351,8 @@ TEST(CVersionTest, WhatALongerStructAddsMustBeZero) {
   RandomProblem p(Small(), 1);
   fovea_error error;
   const fovea_problem problem = ToC(p.problem);
-  const auto attention = [&](const fovea_problem* pr, const fovea_plan_options* o, const fovea_executor* e) {
+  const auto attention = [&](const fovea_problem* pr, const fovea_plan_options* o,
+                             const fovea_executor* e) {
     error.message[0] = '\0';
     return fovea_attention(pr, o, e, &error);
   };
@@ -329,7 +360,9 @@ TEST(CVersionTest, WhatALongerStructAddsMustBeZero) {
   for (uint64_t unknown : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 63}) {
     const fovea_status expected = unknown == 0 ? FOVEA_OK : FOVEA_INVALID_ARGUMENT;
     auto long_problem = Longer(problem, unknown);
-    EXPECT_EQ(attention(reinterpret_cast<fovea_problem*>(long_problem.data()), nullptr, nullptr), expected) << error.message;
+    EXPECT_EQ(attention(reinterpret_cast<fovea_problem*>(long_problem.data()), nullptr, nullptr),
+              expected)
+        << error.message;
     fovea_allocator allocator;
     fovea_allocator_init(&allocator);
     auto long_allocator = Longer(allocator, unknown);
@@ -337,9 +370,14 @@ TEST(CVersionTest, WhatALongerStructAddsMustBeZero) {
     options.allocator = reinterpret_cast<fovea_allocator*>(long_allocator.data());
     EXPECT_EQ(attention(&problem, &options, nullptr), expected) << error.message;
     auto long_options = Longer(ToC(PlanOptions()), unknown);
-    EXPECT_EQ(attention(&problem, reinterpret_cast<fovea_plan_options*>(long_options.data()), nullptr), expected) << error.message;
+    EXPECT_EQ(
+        attention(&problem, reinterpret_cast<fovea_plan_options*>(long_options.data()), nullptr),
+        expected)
+        << error.message;
     auto long_executor = Longer(HostLoop(&calls), unknown);
-    EXPECT_EQ(attention(&problem, nullptr, reinterpret_cast<fovea_executor*>(long_executor.data())), expected) << error.message;
+    EXPECT_EQ(attention(&problem, nullptr, reinterpret_cast<fovea_executor*>(long_executor.data())),
+              expected)
+        << error.message;
   }
 }
 

@@ -1,4 +1,5 @@
-// The C interface from C: real problems, compared with a textbook loop in double. Exit code 0 if all agree.
+// The C interface from C: real problems, compared with a textbook loop in double. Exit code 0 if
+// all agree.
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -91,15 +92,19 @@ static Data MakeData(const Case* c) {
 }
 
 static void FreeData(Data* d) {
-  void* const all[] = {d->q, d->k, d->v, d->out, d->lse, d->weights, d->slopes, d->bias, d->sinks, d->mask, d->q_lengths, d->kv_lengths};
+  void* const all[] = {d->q,      d->k,    d->v,     d->out,  d->lse,       d->weights,
+                       d->slopes, d->bias, d->sinks, d->mask, d->q_lengths, d->kv_lengths};
   for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); ++n) free(all[n]);
 }
 
-static fovea_tensor Floats(const float* data, int32_t rank, const int64_t* shape) { return fovea_dense(data, FOVEA_F32, rank, shape); }
+static fovea_tensor Floats(const float* data, int32_t rank, const int64_t* shape) {
+  return fovea_dense(data, FOVEA_F32, rank, shape);
+}
 
 static void MakeProblem(const Data* d, fovea_problem* p) {
   const Case* const c = &d->c;
-  const int64_t q[] = {c->B, c->Hq, c->Tq, c->dk}, k[] = {c->B, c->Hkv, c->Tk, c->dk}, v[] = {c->B, c->Hkv, c->Tk, c->dv};
+  const int64_t q[] = {c->B, c->Hq, c->Tq, c->dk}, k[] = {c->B, c->Hkv, c->Tk, c->dk},
+                v[] = {c->B, c->Hkv, c->Tk, c->dv};
   const int64_t out[] = {c->B, c->Hq, c->Tq, c->dv}, pairs[] = {c->B, c->Hq, c->Tq, c->Tk};
   fovea_problem_init(p);
   p->q = Floats(d->q, 4, q);
@@ -122,23 +127,28 @@ static void MakeProblem(const Data* d, fovea_problem* p) {
   if (c->alibi) p->alibi_slopes = Floats(d->slopes, 1, &c->Hq);
   if (c->bias) p->bias = Floats(d->bias, 3, pairs + 1);
   if (c->sinks) p->sinks = Floats(d->sinks, 1, &c->Hq);
-  if (c->mask) p->mask = fovea_dense(d->mask, c->mask_in_bits ? FOVEA_BIT : FOVEA_BOOL, 2, pairs + 2);
+  if (c->mask)
+    p->mask = fovea_dense(d->mask, c->mask_in_bits ? FOVEA_BIT : FOVEA_BOOL, 2, pairs + 2);
   if (c->lengths) {
     p->q_lengths = fovea_dense(d->q_lengths, FOVEA_I32, 1, &c->B);
     p->kv_lengths = fovea_dense(d->kv_lengths, FOVEA_I32, 1, &c->B);
   }
 }
 
-static void Expect(const char* name, const char* what, int64_t row, double given, double expected, double bound) {
+static void Expect(const char* name, const char* what, int64_t row, double given, double expected,
+                   double bound) {
   if ((isinf(expected) && given == expected) || fabs(given - expected) <= bound) return;
-  if (failures++ < 20) printf("%s: %s of row %lld is %.9g, expected %.9g\n", name, what, (long long)row, given, expected);
+  if (failures++ < 20)
+    printf("%s: %s of row %lld is %.9g, expected %.9g\n", name, what, (long long)row, given,
+           expected);
 }
 
 // Row (b, h, i) by the formula of fovea/score.h, in its order.
 static void CheckRow(const Data* d, int64_t b, int64_t h, int64_t i) {
   const Case* const c = &d->c;
   const int64_t row = (b * c->Hq + h) * c->Tq + i, kv = b * c->Hkv + h / (c->Hq / c->Hkv);
-  const int64_t queries = c->lengths ? d->q_lengths[b] : c->Tq, keys = c->lengths ? d->kv_lengths[b] : c->Tk;
+  const int64_t queries = c->lengths ? d->q_lengths[b] : c->Tq,
+                keys = c->lengths ? d->kv_lengths[b] : c->Tk;
   const int64_t offset = c->causal == FOVEA_CAUSAL_BOTTOM_RIGHT ? keys - queries : 0;
   const double scale = c->scale != 0 ? c->scale : 1.0 / sqrt((double)c->dk);
   double p[kMostKeys], m = -INFINITY, most_score = 0, most_v = 0;
@@ -155,7 +165,8 @@ static void CheckRow(const Data* d, int64_t b, int64_t h, int64_t i) {
     if (!visible) continue;
     double s = 0, partial = 0;
     for (int64_t x = 0; x < c->dk; ++x) {
-      const double product = scale * (double)d->q[row * c->dk + x] * (double)d->k[(kv * c->Tk + j) * c->dk + x];
+      const double product =
+          scale * (double)d->q[row * c->dk + x] * (double)d->k[(kv * c->Tk + j) * c->dk + x];
       s += product;
       partial += fabs(product);
     }
@@ -169,7 +180,8 @@ static void CheckRow(const Data* d, int64_t b, int64_t h, int64_t i) {
     p[j] = s;
     m = fmax(m, s);
     most_score = fmax(most_score, partial + 1);
-    for (int64_t x = 0; x < c->dv; ++x) most_v = fmax(most_v, fabs((double)d->v[(kv * c->Tk + j) * c->dv + x]));
+    for (int64_t x = 0; x < c->dv; ++x)
+      most_v = fmax(most_v, fabs((double)d->v[(kv * c->Tk + j) * c->dv + x]));
   }
   const bool sink = c->sinks && i < queries;
   if (sink) m = fmax(m, d->sinks[h]);
@@ -186,11 +198,13 @@ static void CheckRow(const Data* d, int64_t b, int64_t h, int64_t i) {
   const double lse = denominator > 0 ? m + log(denominator) : -INFINITY;
   Expect(c->name, "lse", row, d->lse[row], lse, t + 1e-5 * fabs(lse));
   for (int64_t j = 0; j < c->Tk; ++j)
-    Expect(c->name, "weight", row, d->weights[row * c->Tk + j], denominator > 0 ? p[j] / denominator : 0, t);
+    Expect(c->name, "weight", row, d->weights[row * c->Tk + j],
+           denominator > 0 ? p[j] / denominator : 0, t);
   for (int64_t x = 0; x < c->dv; ++x) {
     double o = 0;
     for (int64_t j = 0; j < c->Tk; ++j) o += p[j] * (double)d->v[(kv * c->Tk + j) * c->dv + x];
-    Expect(c->name, "out", row, d->out[row * c->dv + x], denominator > 0 ? o / denominator : 0, t * most_v);
+    Expect(c->name, "out", row, d->out[row * c->dv + x], denominator > 0 ? o / denominator : 0,
+           t * most_v);
   }
 }
 
@@ -210,7 +224,8 @@ static void SpoilOutputs(Data* d) {
   memset(d->weights, 0xFF, (size_t)(rows * c->Tk) * sizeof(float));
 }
 
-static void Succeed(const char* name, const char* what, fovea_status status, const fovea_error* error) {
+static void Succeed(const char* name, const char* what, fovea_status status,
+                    const fovea_error* error) {
   if (status == FOVEA_OK && error->message[0] == '\0') return;
   printf("%s: %s failed: %s\n", name, what, error->message);
   ++failures;
@@ -242,12 +257,14 @@ static void RunCase(const Case* c) {
   executor.workers = 2;
   executor.for_each = Backwards;
   SpoilOutputs(&d);
-  Succeed(c->name, "fovea_run", fovea_run(plan, &problem, workspace, bytes, &executor, &error), &error);
+  Succeed(c->name, "fovea_run", fovea_run(plan, &problem, workspace, bytes, &executor, &error),
+          &error);
   CheckResults(&d);
 
   fovea_call* call = NULL;
   SpoilOutputs(&d);
-  Succeed(c->name, "fovea_bind", fovea_bind(plan, &problem, workspace, bytes, 2, &call, &error), &error);
+  Succeed(c->name, "fovea_bind", fovea_bind(plan, &problem, workspace, bytes, 2, &call, &error),
+          &error);
   for (int32_t phase = 0; phase < fovea_call_phases(call); ++phase) {
     for (int64_t task = 0; task < fovea_call_tasks(call, phase); ++task) {
       if (fovea_call_run_task(call, phase, task, (int32_t)(task % 2)) != FOVEA_OK) ++failures;
@@ -262,7 +279,16 @@ static void RunCase(const Case* c) {
 
 // Attention over all keys is the merge of attention over the first and over the last ones.
 static void MergeHalves(void) {
-  const Case c = {.name = "merge", .B = 1, .Hq = 2, .Hkv = 1, .Tq = 5, .Tk = 90, .dk = 16, .dv = 8, .left = -1, .right = -1};
+  const Case c = {.name = "merge",
+                  .B = 1,
+                  .Hq = 2,
+                  .Hkv = 1,
+                  .Tq = 5,
+                  .Tk = 90,
+                  .dk = 16,
+                  .dv = 8,
+                  .left = -1,
+                  .right = -1};
   Data d = MakeData(&c);
   fovea_problem problem;
   fovea_error error;
@@ -306,7 +332,16 @@ static void MergeHalves(void) {
 
 int main(void) {
   const Case cases[] = {
-      {.name = "plain", .B = 1, .Hq = 2, .Hkv = 2, .Tq = 33, .Tk = 70, .dk = 24, .dv = 24, .left = -1, .right = -1},
+      {.name = "plain",
+       .B = 1,
+       .Hq = 2,
+       .Hkv = 2,
+       .Tq = 33,
+       .Tk = 70,
+       .dk = 24,
+       .dv = 24,
+       .left = -1,
+       .right = -1},
       {.name = "causal",
        .B = 2,
        .Hq = 6,
@@ -348,9 +383,20 @@ int main(void) {
        .right = -1,
        .mask = true,
        .mask_in_bits = true},
-      {.name = "decode", .B = 3, .Hq = 8, .Hkv = 2, .Tq = 1, .Tk = 400, .dk = 64, .dv = 64, .left = -1, .right = -1, .lengths = true},
+      {.name = "decode",
+       .B = 3,
+       .Hq = 8,
+       .Hkv = 2,
+       .Tq = 1,
+       .Tk = 400,
+       .dk = 64,
+       .dv = 64,
+       .left = -1,
+       .right = -1,
+       .lengths = true},
   };
-  if (fovea_version() != (FOVEA_VERSION_MAJOR << 16 | FOVEA_VERSION_MINOR << 8 | FOVEA_VERSION_PATCH)) {
+  if (fovea_version() !=
+      (FOVEA_VERSION_MAJOR << 16 | FOVEA_VERSION_MINOR << 8 | FOVEA_VERSION_PATCH)) {
     printf("the library is of another version than its header\n");
     ++failures;
   }

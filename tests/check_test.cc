@@ -26,15 +26,19 @@ struct Answered {
   RandomProblem p;
   reference::ForwardResult expected;
 
-  explicit Answered(const ProblemSpec& spec = Spec()) : p(spec, test::BaseSeed()), expected(reference::Forward(p.problem)) {
+  explicit Answered(const ProblemSpec& spec = Spec())
+      : p(spec, test::BaseSeed()), expected(reference::Forward(p.problem)) {
     for (int64_t n = 0; n < p.out.size(); ++n) p.out.Set(n, expected.out[static_cast<size_t>(n)]);
     for (int64_t n = 0; n < p.lse.size(); ++n) p.lse.Set(n, expected.lse[static_cast<size_t>(n)]);
-    for (int64_t n = 0; n < p.weights.size(); ++n) p.weights.Set(n, expected.weights[static_cast<size_t>(n)]);
-    for (int64_t n = 0; n < p.scores.size(); ++n) p.scores.Set(n, expected.stage.scores[static_cast<size_t>(n)]);
+    for (int64_t n = 0; n < p.weights.size(); ++n)
+      p.weights.Set(n, expected.weights[static_cast<size_t>(n)]);
+    for (int64_t n = 0; n < p.scores.size(); ++n)
+      p.scores.Set(n, expected.stage.scores[static_cast<size_t>(n)]);
   }
   static ProblemSpec Spec() {
     ProblemSpec s;
-    s.B = 2, s.Hq = 2, s.Tq = 6, s.Tk = 9, s.dk = 4, s.dv = 3, s.Hkv = 1, s.weights = true, s.scores = ScoreStage::kMasked;
+    s.B = 2, s.Hq = 2, s.Tq = 6, s.Tk = 9, s.dk = 4, s.dv = 3, s.Hkv = 1, s.weights = true,
+    s.scores = ScoreStage::kMasked;
     s.causal = Causal::kTopLeft, s.query_offset = -2;  // two empty rows in each head
     return s;
   }
@@ -65,8 +69,9 @@ TEST(CheckTest, RejectsAnErrorOfTwiceTheBoundInAnyElement) {
                 {a.p.scores, row * 9 + 2, 1e-5}};
   for (const auto& place : places) {
     const double right = place.tensor.Get(place.element);
-    for (double wrong : {right + 2 * place.bound, right - 2 * place.bound, std::numeric_limits<double>::quiet_NaN(),
-                         std::numeric_limits<double>::infinity()}) {
+    for (double wrong :
+         {right + 2 * place.bound, right - 2 * place.bound,
+          std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       place.tensor.Set(place.element, wrong);
       EXPECT_FALSE(Matches(a.p.problem, a.expected)) << wrong;
     }
@@ -82,7 +87,8 @@ TEST(CheckTest, OutputsOf16BitsMayBeRoundedOnceMore) {
     s.out_type = type;
     Answered a(s);
     EXPECT_TRUE(Matches(a.p.problem, a.expected));
-    // A neighbour of the right answer is wrong, unless the bound reaches beyond the middle between them.
+    // A neighbour of the right answer is wrong, unless the bound reaches beyond the middle between
+    // them.
     int wrong = 0;
     for (int64_t n = 5 * s.dv; n < 6 * s.dv; ++n) {  // the last row of the first head
       unsigned char* const element = static_cast<unsigned char*>(a.p.problem.out.data) + 2 * n;
@@ -102,13 +108,15 @@ TEST(CheckTest, OverflowOf16BitsIsInfinity) {
   ProblemSpec s;
   s.out_type = DType::kF16, s.lse = false;
   RandomProblem p(s, 1);
-  for (double value : {65519.0, 65520.0, 65521.0, -65521.0}) {  // 65520 is the middle between the largest number and what comes behind it
+  // 65520 is the middle between the largest number and what comes behind it
+  for (double value : {65519.0, 65520.0, 65521.0, -65521.0}) {
     p.v.Set(0, value);
     const reference::ForwardResult expected = reference::Forward(p.problem);
     const double bound = expected.relative_tolerance[0] * std::fabs(value);  // 0.66
     for (double got : {65504.0, 65472.0, std::numeric_limits<double>::infinity()}) {
       p.out.Set(0, std::copysign(got, value));
-      const bool right = std::isinf(got) ? std::fabs(value) + bound >= 65520 : got == 65504 && std::fabs(value) - bound < 65520;
+      const bool right = std::isinf(got) ? std::fabs(value) + bound >= 65520
+                                         : got == 65504 && std::fabs(value) - bound < 65520;
       EXPECT_EQ(static_cast<bool>(Matches(p.problem, expected)), right) << value << " " << got;
     }
   }
@@ -133,11 +141,12 @@ TEST(CheckTest, EmptyRowsAndRemovedPairsAreExact) {
 
 TEST(CheckTest, PackedRowsAreLookedAtWhereTheyLie) {
   ProblemSpec s = Answered::Spec();
-  s.B = 3, s.cu_seqlens_q = DType::kI32, s.cu_seqlens_k = DType::kI64, s.causal = Causal::kNone, s.query_offset.reset(),
-  s.bias = test::Axes::kBHQK;
+  s.B = 3, s.cu_seqlens_q = DType::kI32, s.cu_seqlens_k = DType::kI64, s.causal = Causal::kNone,
+  s.query_offset.reset(), s.bias = test::Axes::kBHQK;
   Answered a(s);
   for (int64_t n = 0; n < a.p.out.size(); ++n) {
-    if (std::isnan(a.expected.out[static_cast<size_t>(n)])) a.p.out.Set(n, 7);  // outside of every sequence: nobody's business here
+    // outside of every sequence: nobody's business here
+    if (std::isnan(a.expected.out[static_cast<size_t>(n)])) a.p.out.Set(n, 7);
   }
   EXPECT_TRUE(Matches(a.p.problem, a.expected));
   int64_t sequences = 0;
@@ -192,7 +201,8 @@ TEST(CheckTest, ReportsWritesToRowsOutsideOfEverySequence) {
   // Seeds are tried until there are rows before the first and behind the last sequence.
   for (uint64_t seed = test::BaseSeed();; ++seed) {
     RandomProblem p(s, seed);
-    const int64_t rows = p.out.view().shape[2], first = p.QueriesOf(0).first, end = static_cast<int64_t>(p.cu_seqlens_q.Get(s.B));
+    const int64_t rows = p.out.view().shape[2], first = p.QueriesOf(0).first,
+                  end = static_cast<int64_t>(p.cu_seqlens_q.Get(s.B));
     if (first == 0 || end == rows) continue;
     EXPECT_TRUE(p.OutputPaddingUntouched());
     for (int64_t t : {first, end - 1}) p.out.SetAt({0, 1, t, 2}, 0), p.lse.SetAt({0, 1, t}, 0);
@@ -210,7 +220,8 @@ TEST(CheckTest, ReportsWritesToRowsOutsideOfEverySequence) {
 }
 
 TEST(CheckTest, RandomProblemsHideNothingThatTheReferenceReads) {
-  // Rows outside of every sequence, and K and V behind the lengths, are NaN; a result without NaN has not read them.
+  // Rows outside of every sequence, and K and V behind the lengths, are NaN; a result without NaN
+  // has not read them.
   uint64_t seed = test::BaseSeed();
   for (int packed = 0; packed < 4; ++packed) {
     for (int lengths = 0; lengths < 4; ++lengths) {
@@ -232,7 +243,8 @@ TEST(CheckTest, RandomProblemsHideNothingThatTheReferenceReads) {
           const RandomProblem::Rows queries = p.QueriesOf(b);
           for (int64_t i = 0; i < queries.count; ++i) {
             const int64_t row = queries.batch * s.Hq * p.q.view().shape[2] + queries.first + i;
-            ASSERT_FALSE(std::isnan(r.lse[static_cast<size_t>(row)])) << seed << "\n" << ToString(s);
+            ASSERT_FALSE(std::isnan(r.lse[static_cast<size_t>(row)])) << seed << "\n"
+                                                                      << ToString(s);
           }
         }
       }
@@ -244,18 +256,22 @@ TEST(CheckTest, RandomProblemsAndTheReferenceAgreeOnWhatIsVisible) {
   uint64_t seed = test::BaseSeed();
   for (int n = 0; n < 60; ++n) {
     ProblemSpec s;
-    s.B = 2, s.Hq = 2, s.Hkv = 1, s.Tq = 7, s.Tk = 11, s.causal = n % 2 == 0 ? Causal::kBottomRight : Causal::kNone;
+    s.B = 2, s.Hq = 2, s.Hkv = 1, s.Tq = 7, s.Tk = 11,
+    s.causal = n % 2 == 0 ? Causal::kBottomRight : Causal::kNone;
     s.parents = n % 3 == 0 ? DType::kI32 : DType::kNone;
-    s.block_map = test::kAllAxes[n % 9], s.block_map_type = n % 4 == 0 ? DType::kBit : DType::kBool, s.block_queries = 1 + n % 3,
-    s.block_keys = 1 + n % 5;
+    s.block_map = test::kAllAxes[n % 9], s.block_map_type = n % 4 == 0 ? DType::kBit : DType::kBool,
+    s.block_queries = 1 + n % 3, s.block_keys = 1 + n % 5;
     s.mask = test::kAllAxes[n / 3 % 9], s.mask_type = n % 5 == 0 ? DType::kBit : DType::kBool;
-    s.cu_seqlens_k = n % 7 == 0 ? DType::kI32 : DType::kNone, s.cu_seqlens_q = n % 6 == 0 ? DType::kI64 : DType::kNone;
+    s.cu_seqlens_k = n % 7 == 0 ? DType::kI32 : DType::kNone,
+    s.cu_seqlens_q = n % 6 == 0 ? DType::kI64 : DType::kNone;
     RandomProblem p(s, ++seed);
     for (int64_t b = 0; b < s.B; ++b) {
       for (int64_t h = 0; h < s.Hq; ++h) {
         for (int64_t i = 0; i < s.Tq; ++i) {
           for (int64_t j = 0; j < s.Tk; ++j) {
-            ASSERT_EQ(p.Visible(b, h, i, j), reference::Visible(p.problem, b, h, i, j)) << b << h << i << " " << j << "\n" << ToString(s);
+            ASSERT_EQ(p.Visible(b, h, i, j), reference::Visible(p.problem, b, h, i, j))
+                << b << h << i << " " << j << "\n"
+                << ToString(s);
           }
         }
       }
@@ -294,8 +310,8 @@ TEST(ThinnedTest, OneOfAFewAndEveryNthOfMany) {
   const Every every(8);
   EXPECT_EQ(test::Thinned({7}), std::vector<int>{7});
   EXPECT_TRUE(test::Thinned(std::vector<int>()).empty());
-  for (const auto& [count, most, step] :
-       std::vector<std::array<int64_t, 3>>{{5, 8, 5}, {8, 8, 8}, {9, 8, 8}, {70, 8, 8}, {70, 100, 8}, {70, 3, 3}}) {
+  for (const auto& [count, most, step] : std::vector<std::array<int64_t, 3>>{
+           {5, 8, 5}, {8, 8, 8}, {9, 8, 8}, {70, 8, 8}, {70, 100, 8}, {70, 3, 3}}) {
     const std::vector<int64_t> some = test::Thinned(test::Numbers(0, count - 1), most);
     ASSERT_FALSE(some.empty());
     EXPECT_LT(some[0], step);
@@ -312,7 +328,8 @@ TEST(ThinnedTest, LoopsMeetEveryItemAndInTheEndEveryPair) {
     for (int outer = 0; outer < 6; ++outer) {  // as many as the longer list
       for (int item : test::Thinned({0, 1, 2, 3, 4, 5})) {
         items.insert(item);
-        for (int other : test::Thinned({0, 1, 2})) others.insert(other), pairs.insert({item, other});
+        for (int other : test::Thinned({0, 1, 2}))
+          others.insert(other), pairs.insert({item, other});
       }
     }
     ASSERT_EQ(items.size(), 6u);

@@ -13,7 +13,9 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-bool Passes(double got, double want, double atol, double rtol) { return bool(Near("x", {got}, {want}, {1}, {atol}, rtol)); }
+bool Passes(double got, double want, double atol, double rtol) {
+  return bool(Near("x", {got}, {want}, {1}, {atol}, rtol));
+}
 
 TEST(Near, ToleranceIsAbsolutePlusRelative) {
   EXPECT_TRUE(Passes(10.9, 10, 0.5, 0.05));
@@ -37,8 +39,10 @@ TEST(Near, InfinityMatchesItselfOnly) {
 }
 
 TEST(Near, FailureShowsTheWorstElement) {
-  const auto result = Near("out", {0, 1, 7, 3, 4.5, 5}, {0, 1, 2, 3, 4, 5}, {2, 3}, std::vector<double>(6, 0.1), 0);
-  EXPECT_NE(std::string(result.message()).find("out[0, 2] = 7, expected 2"), std::string::npos) << result.message();
+  const auto result =
+      Near("out", {0, 1, 7, 3, 4.5, 5}, {0, 1, 2, 3, 4, 5}, {2, 3}, std::vector<double>(6, 0.1), 0);
+  EXPECT_NE(std::string(result.message()).find("out[0, 2] = 7, expected 2"), std::string::npos)
+      << result.message();
   EXPECT_NE(std::string(result.message()).find("2 of 6"), std::string::npos) << result.message();
 }
 

@@ -1,5 +1,6 @@
-// The library against every case of tests/data/conformance, on every usable target and with each engine forced; and against the reference when the
-// cases are made harder: larger scores, tiny tiles and splits, NaN wherever nobody may look.
+// The library against every case of tests/data/conformance, on every usable target and with each
+// engine forced; and against the reference when the cases are made harder: larger scores, tiny
+// tiles and splits, NaN wherever nobody may look.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,9 +34,10 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
     if (!case_.unavailable.empty()) GTEST_SKIP() << case_.unavailable;
   }
 
-  // Computes `problem` in every configuration and compares with the reference under the contract's precision.
-  void ExpectReferenceEverywhere(Problem problem, const reference::ForwardResult& want, const PlanOptions& options,
-                                 bool with_weights) const {
+  // Computes `problem` in every configuration and compares with the reference under the contract's
+  // precision.
+  void ExpectReferenceEverywhere(Problem problem, const reference::ForwardResult& want,
+                                 const PlanOptions& options, bool with_weights) const {
     ForEachConfiguration(problem, options, [&](const PlanOptions& configuration) {
       const Outputs outputs(&problem, case_.token_major, with_weights, problem.q.dtype);
       const Status status = PlanAndRun(problem, configuration);
@@ -82,12 +84,17 @@ TEST_P(ConformanceAnswers, StoredAnswer) {
 
 // ---- the same cases, harder
 
-TEST_P(Conformance, Weights) { ExpectReferenceEverywhere(case_.problem, reference::Forward(case_.problem), {}, /*with_weights=*/true); }
+TEST_P(Conformance, Weights) {
+  ExpectReferenceEverywhere(case_.problem, reference::Forward(case_.problem), {},
+                            /*with_weights=*/true);
+}
 
 TEST_P(Conformance, LogitsTimes1000) {
   Problem problem = case_.problem;
   const float scale =
-      problem.score.scale ? *problem.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(problem.q.shape[3])));
+      problem.score.scale
+          ? *problem.score.scale
+          : static_cast<float>(1 / std::sqrt(static_cast<double>(problem.q.shape[3])));
   problem.score.scale = 1000 * scale;
   ExpectReferenceEverywhere(problem, reference::Forward(problem), {}, /*with_weights=*/true);
 }
@@ -96,7 +103,8 @@ TEST_P(Conformance, SmallTiles) {
   const reference::ForwardResult want = reference::Forward(case_.problem);
   const std::pair<int32_t, int32_t> sizes[] = {{1, 4}, {2, 3}, {3, 2}, {4, 1}};
   for (const auto& [tile_rows, block_keys] : Thinned(sizes)) {
-    SCOPED_TRACE("tile_rows " + std::to_string(tile_rows) + ", block_keys " + std::to_string(block_keys));
+    SCOPED_TRACE("tile_rows " + std::to_string(tile_rows) + ", block_keys " +
+                 std::to_string(block_keys));
     PlanOptions options;
     options.tile_rows = tile_rows;
     options.block_keys = block_keys;
@@ -114,7 +122,8 @@ TEST_P(Conformance, SmallSplits) {
   }
 }
 
-// What the case lacks is added: sinks, ALiBi, a softcap, a 16-bit bias, shorter lengths. Few cases combine these.
+// What the case lacks is added: sinks, ALiBi, a softcap, a 16-bit bias, shorter lengths. Few cases
+// combine these.
 TEST_P(Conformance, WithEverythingElse) {
   const reference::Sizes n = reference::SizesOf(case_.problem);
   Problem problem = case_.problem;
@@ -129,10 +138,12 @@ TEST_P(Conformance, WithEverythingElse) {
     q_lengths.push_back(static_cast<int32_t>(n.Tq - (b + 1) % 3 * (n.Tq > 2 ? 1 : 0)));
     kv_lengths.push_back(static_cast<int32_t>(n.Tk - (b + 2) % 4 * (n.Tk > 4 ? 1 : 0)));
   }
-  const std::vector<uint16_t> bias(static_cast<size_t>(n.Hq), 0xb800);  // −0.5 in f16: on the sink it has no effect, so it shows
+  // −0.5 in f16: on the sink it has no effect, so it shows
+  const std::vector<uint16_t> bias(static_cast<size_t>(n.Hq), 0xb800);
   if (!score.sinks.present()) score.sinks = View(sinks.data(), {n.Hq});
   if (!score.alibi_slopes.present()) score.alibi_slopes = View(slopes.data(), {n.Hq});
-  if (!score.bias.present()) score.bias = View(static_cast<const void*>(bias.data()), DType::kF16, {n.Hq, 1, 1});
+  if (!score.bias.present())
+    score.bias = View(static_cast<const void*>(bias.data()), DType::kF16, {n.Hq, 1, 1});
   if (!score.q_lengths.present()) score.q_lengths = View(q_lengths.data(), {n.B});
   if (!score.kv_lengths.present()) score.kv_lengths = View(kv_lengths.data(), {n.B});
   if (score.softcap == 0) score.softcap = 6;
@@ -144,16 +155,24 @@ TEST_P(Conformance, WithEverythingElse) {
 // Dense copies of K and V to be spoilt: the views of a case may share memory.
 class Spoilt {
  public:
-  explicit Spoilt(const Problem& source) : problem(source), sizes_(reference::SizesOf(source)), k_(Copied(source.k)), v_(Copied(source.v)) {
+  explicit Spoilt(const Problem& source)
+      : problem(source),
+        sizes_(reference::SizesOf(source)),
+        k_(Copied(source.k)),
+        v_(Copied(source.v)) {
     problem.k = k_.view();
     problem.v = v_.view();
   }
   Spoilt(const Spoilt&) = delete;
   Spoilt& operator=(const Spoilt&) = delete;
 
-  void SetKey(int64_t b, int64_t hkv, int64_t j, float value) { SetRow(k_, b, hkv, j, sizes_.dk, value); }
+  void SetKey(int64_t b, int64_t hkv, int64_t j, float value) {
+    SetRow(k_, b, hkv, j, sizes_.dk, value);
+  }
   // The first `channels` of a row of V.
-  void SetValue(int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) { SetRow(v_, b, hkv, j, channels, value); }
+  void SetValue(int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) {
+    SetRow(v_, b, hkv, j, channels, value);
+  }
 
   Problem problem;
 
@@ -163,7 +182,8 @@ class Spoilt {
     copy.Fill([values = reference::ReadAll(view), n = size_t{0}]() mutable { return values[n++]; });
     return copy;
   }
-  static void SetRow(OwnedTensor& tensor, int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) {
+  static void SetRow(OwnedTensor& tensor, int64_t b, int64_t hkv, int64_t j, int64_t channels,
+                     float value) {
     for (int64_t c = 0; c < channels; ++c) tensor.SetAt({b, hkv, j, c}, static_cast<double>(value));
   }
 
@@ -178,7 +198,8 @@ class Sight {
     for (int64_t b = 0; b < n.B; ++b) {
       for (int64_t h = 0; h < n.Hq; ++h) {
         for (int64_t i = 0; i < n.Tq; ++i) {
-          for (int64_t j = 0; j < n.Tk; ++j) visible_.push_back(reference::Visible(problem, b, h, i, j));
+          for (int64_t j = 0; j < n.Tk; ++j)
+            visible_.push_back(reference::Visible(problem, b, h, i, j));
         }
       }
     }
@@ -235,7 +256,8 @@ TEST_P(Conformance, NanInDeadKeys) {
   });
 }
 
-// In each KV head one key that some rows see and others do not: what it holds reaches the former and not the latter.
+// In each KV head one key that some rows see and others do not: what it holds reaches the former
+// and not the latter.
 TEST_P(Conformance, NanInRemovedPairs) {
   const Sight sight(case_.problem);
   Spoilt key_and_value(case_.problem), one_channel(case_.problem);
@@ -250,7 +272,8 @@ TEST_P(Conformance, NanInRemovedPairs) {
   }
   for (const Spoilt* spoilt : Thinned({&key_and_value, &one_channel})) {
     SCOPED_TRACE(spoilt == &one_channel ? "NaN in channel 0 of v" : "NaN in k and v");
-    ExpectReferenceEverywhere(spoilt->problem, reference::Forward(spoilt->problem), {}, /*with_weights=*/true);
+    ExpectReferenceEverywhere(spoilt->problem, reference::Forward(spoilt->problem), {},
+                              /*with_weights=*/true);
   }
 }
 
@@ -267,8 +290,11 @@ TEST_P(Conformance, InfinityInRemovedPairs) {
       const int64_t group = sight.n.Hq / sight.n.Hkv;
       for (int64_t h = hkv * group; h < (hkv + 1) * group; ++h) {
         for (int64_t i = 0; i < sight.n.Tq; ++i) {
-          // Rows that do see an infinite key or value are the textbook's affair: only the others are looked at.
-          if (sight.Sees(b, h, i, j)) want.relative_tolerance[static_cast<size_t>((b * sight.n.Hq + h) * sight.n.Tq + i)] = kInf;
+          // Rows that do see an infinite key or value are the textbook's affair: only the others
+          // are looked at.
+          if (sight.Sees(b, h, i, j))
+            want.relative_tolerance[static_cast<size_t>((b * sight.n.Hq + h) * sight.n.Tq + i)] =
+                kInf;
         }
       }
     }
@@ -307,7 +333,8 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
   if (score.kv_lengths.present()) other.score.kv_lengths = View(kv_lengths.data(), {B});
   other.score.query_offset.reset();
   other.score.query_offsets = View(offsets.data(), {B});
-  if (score.causal != Causal::kNone) other.score.causal = Causal::kTopLeft;  // an explicit offset decides, whatever the alignment
+  // an explicit offset decides, whatever the alignment
+  if (score.causal != Causal::kNone) other.score.causal = Causal::kTopLeft;
 
   ForEachConfiguration(plain, {}, [&](const PlanOptions& configuration) {
     const Outputs want(&plain, case_.token_major, /*with_weights=*/true, plain.q.dtype),
@@ -322,11 +349,15 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
 const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
 const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
 
-INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("onnx", kValid)),
+                         CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", kValid)),
+                         CaseTestName);
 // The derived tests compute the reference again and again.
-INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValid))), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValid))), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValid))),
+                         CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValid))),
+                         CaseTestName);
 
 TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("onnx", kValid).size(), 64u);
@@ -350,7 +381,8 @@ TEST_P(ConformanceErrors, AreRefusedBeforeAnythingIsWritten) {
   EXPECT_TRUE(outputs.Untouched());
 }
 
-INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("edge", kErrors)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("edge", kErrors)),
+                         CaseTestName);
 
 // ---- merging
 
@@ -362,8 +394,10 @@ TEST_P(MergeConformance, StoredAnswer) {
   const TensorView& shape = c.parts.at(0).out;
   std::vector<float> out(static_cast<size_t>(shape.size()), Outputs::kUntouched);
   std::vector<float> lse(static_cast<size_t>(c.parts[0].lse.size()), Outputs::kUntouched);
-  const MutableTensorView out_view = View(out.data(), {shape.shape[0], shape.shape[1], shape.shape[2], shape.shape[3]});
-  const MutableTensorView lse_view = View(lse.data(), {shape.shape[0], shape.shape[1], shape.shape[2]});
+  const MutableTensorView out_view =
+      View(out.data(), {shape.shape[0], shape.shape[1], shape.shape[2], shape.shape[3]});
+  const MutableTensorView lse_view =
+      View(lse.data(), {shape.shape[0], shape.shape[1], shape.shape[2]});
   const int64_t count = static_cast<int64_t>(c.parts.size());
 
   const Status status = Merge(c.parts.data(), count, out_view, lse_view);
@@ -378,7 +412,8 @@ TEST_P(MergeConformance, StoredAnswer) {
   // into the memory of each part in turn
   for (size_t target = 0; target < c.parts.size(); ++target) {
     SCOPED_TRACE("in place of part " + std::to_string(target));
-    const std::vector<double> part_out = reference::ReadAll(c.parts[target].out), part_lse = reference::ReadAll(c.parts[target].lse);
+    const std::vector<double> part_out = reference::ReadAll(c.parts[target].out),
+                              part_lse = reference::ReadAll(c.parts[target].lse);
     out.assign(part_out.begin(), part_out.end());
     lse.assign(part_lse.begin(), part_lse.end());
     std::vector<PartialState> parts = c.parts;
@@ -389,7 +424,8 @@ TEST_P(MergeConformance, StoredAnswer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Merge, MergeConformance, ::testing::ValuesIn(CasesOf("merge", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Merge, MergeConformance, ::testing::ValuesIn(CasesOf("merge", kValid)),
+                         CaseTestName);
 
 }  // namespace
 }  // namespace fovea::test

@@ -1,4 +1,5 @@
-// The header-only edition, held against the double reference and the library: one program for each instruction set that it is compiled for.
+// The header-only edition, held against the double reference and the library: one program for each
+// instruction set that it is compiled for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,9 +66,11 @@ bool IsType(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16; 
 // Whether the header-only edition covers it.
 bool IsCovered(const Problem& p) {
   const Score& s = p.score;
-  return IsType(p.q.dtype) && IsType(p.k.dtype) && IsType(p.v.dtype) && (!p.out.present() || IsType(p.out.dtype)) && s.softcap == 0 &&
-         !s.alibi_slopes.present() && (!s.bias.present() || IsType(s.bias.dtype)) && !s.mask.present() && !s.block_map.visible.present() &&
-         !s.parents.present() && !s.sinks.present() && !p.cu_seqlens_q.present() && !p.cu_seqlens_k.present();
+  return IsType(p.q.dtype) && IsType(p.k.dtype) && IsType(p.v.dtype) &&
+         (!p.out.present() || IsType(p.out.dtype)) && s.softcap == 0 && !s.alibi_slopes.present() &&
+         (!s.bias.present() || IsType(s.bias.dtype)) && !s.mask.present() &&
+         !s.block_map.visible.present() && !s.parents.present() && !s.sinks.present() &&
+         !p.cu_seqlens_q.present() && !p.cu_seqlens_k.present();
 }
 
 template <class To, class From>
@@ -83,14 +86,18 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   auto converted = std::make_unique<Converted>();
   embedded::Problem& e = converted->problem;
   const Score& s = p.score;
-  e.B = p.q.shape[0], e.Hq = p.q.shape[1], e.Hkv = p.k.shape[1], e.Tq = p.q.shape[2], e.Tk = p.k.shape[2], e.dk = p.q.shape[3];
+  e.B = p.q.shape[0], e.Hq = p.q.shape[1], e.Hkv = p.k.shape[1], e.Tq = p.q.shape[2],
+  e.Tk = p.k.shape[2], e.dk = p.q.shape[3];
   e.dv = p.v.shape[3];
-  e.q = TensorOf<embedded::Tensor>(p.q), e.k = TensorOf<embedded::Tensor>(p.k), e.v = TensorOf<embedded::Tensor>(p.v);
-  e.out = TensorOf<embedded::MutableTensor>(p.out), e.lse = TensorOf<embedded::MutableTensor>(p.lse);
+  e.q = TensorOf<embedded::Tensor>(p.q), e.k = TensorOf<embedded::Tensor>(p.k),
+  e.v = TensorOf<embedded::Tensor>(p.v);
+  e.out = TensorOf<embedded::MutableTensor>(p.out),
+  e.lse = TensorOf<embedded::MutableTensor>(p.lse);
   if (s.bias.present()) {
     e.bias.data = s.bias.data;
     e.bias.type = s.bias.dtype == DType::kF16 ? embedded::Type::kF16 : embedded::Type::kF32;
-    for (int a = 0; a < s.bias.rank; ++a) e.bias.stride[4 - s.bias.rank + a] = s.bias.shape[a] == 1 ? 0 : s.bias.stride[a];
+    for (int a = 0; a < s.bias.rank; ++a)
+      e.bias.stride[4 - s.bias.rank + a] = s.bias.shape[a] == 1 ? 0 : s.bias.stride[a];
   }
   e.has_scale = s.scale.has_value();
   e.scale = s.scale.value_or(0);
@@ -98,7 +105,8 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   e.window_left = s.window.left, e.window_right = s.window.right;
   e.query_offset = s.query_offset.value_or(embedded::kNoOffset);
   const auto read = [&](const TensorView& view, auto& to) {
-    for (double x : reference::ReadAll(view)) to.push_back(static_cast<typename std::decay_t<decltype(to)>::value_type>(x));
+    for (double x : reference::ReadAll(view))
+      to.push_back(static_cast<typename std::decay_t<decltype(to)>::value_type>(x));
     return to.data();
   };
   if (s.q_lengths.present()) e.q_lengths = read(s.q_lengths, converted->q_lengths);
@@ -107,29 +115,37 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   return converted;
 }
 
-// With scratch of exactly the bytes asked for, full of NaN, behind or before which no memory is accessible.
+// With scratch of exactly the bytes asked for, full of NaN, behind or before which no memory is
+// accessible.
 enum class Scratch { kFast, kLeast };
-Error Compute(const embedded::Problem& p, Scratch kind = Scratch::kFast, Placement placement = Placement::kBeforeGuard) {
+Error Compute(const embedded::Problem& p, Scratch kind = Scratch::kFast,
+              Placement placement = Placement::kBeforeGuard) {
   const int64_t group = p.Hkv > 0 ? p.Hq / p.Hkv : 1;
-  const auto bytes = kind == Scratch::kFast ? Instance().scratch_bytes : Instance().least_scratch_bytes;
+  const auto bytes =
+      kind == Scratch::kFast ? Instance().scratch_bytes : Instance().least_scratch_bytes;
   const Memory scratch(bytes(p.dk, p.dv, p.Tq * group), placement, 1);
   std::memset(scratch.data(), 0xFF, scratch.bytes());
   return Instance().attention(p, scratch.data(), scratch.bytes());
 }
 
-// Whether the library's results and these lie within both their tolerances of one another, with the same NaN and infinities.
-testing::AssertionResult AgreesWithLibrary(const Problem& p, const std::vector<double>& library, const reference::ForwardResult& expected) {
+// Whether the library's results and these lie within both their tolerances of one another, with the
+// same NaN and infinities.
+testing::AssertionResult AgreesWithLibrary(const Problem& p, const std::vector<double>& library,
+                                           const reference::ForwardResult& expected) {
   const std::vector<double> got = reference::ReadAll(p.out);
   const size_t dv = static_cast<size_t>(p.v.shape[3]);
   for (size_t n = 0; n < got.size(); ++n) {
     const size_t row = n / dv;
-    if (std::isinf(expected.relative_tolerance[row]) || (std::isnan(got[n]) && std::isnan(library[n])) || got[n] == library[n]) continue;
-    const double bound =
-        expected.relative_tolerance[row] * expected.max_abs_value[row] + static_cast<double>(std::numeric_limits<float>::min());
+    if (std::isinf(expected.relative_tolerance[row]) ||
+        (std::isnan(got[n]) && std::isnan(library[n])) || got[n] == library[n])
+      continue;
+    const double bound = expected.relative_tolerance[row] * expected.max_abs_value[row] +
+                         static_cast<double>(std::numeric_limits<float>::min());
     const double both = reference::StoredBound(p.out.dtype, got[n], expected.out[n], bound) +
                         reference::StoredBound(p.out.dtype, library[n], expected.out[n], bound);
     if (!(std::fabs(got[n] - library[n]) <= both)) {
-      return testing::AssertionFailure() << "out element " << n << " is " << got[n] << ", the library's " << library[n] << " ± " << both;
+      return testing::AssertionFailure() << "out element " << n << " is " << got[n]
+                                         << ", the library's " << library[n] << " ± " << both;
     }
   }
   return testing::AssertionSuccess();
@@ -145,8 +161,10 @@ void ExpectMatches(RandomProblem& p) {
   std::vector<unsigned char> bits;
   for (Scratch scratch : {Scratch::kFast, Scratch::kLeast}) {
     p.ResetOutputs();
-    const Placement placement = scratch == Scratch::kFast ? Placement::kBeforeGuard : Placement::kAfterGuard;
-    ASSERT_EQ(Compute(Convert(p.problem)->problem, scratch, placement), Error::kOk) << ToString(p.spec);
+    const Placement placement =
+        scratch == Scratch::kFast ? Placement::kBeforeGuard : Placement::kAfterGuard;
+    ASSERT_EQ(Compute(Convert(p.problem)->problem, scratch, placement), Error::kOk)
+        << ToString(p.spec);
     EXPECT_TRUE(Matches(p.problem, expected)) << ToString(p.spec);
     EXPECT_TRUE(AgreesWithLibrary(p.problem, library, expected)) << ToString(p.spec);
     EXPECT_TRUE(p.OutputPaddingUntouched()) << "wrote outside its outputs\n" << ToString(p.spec);
@@ -162,8 +180,8 @@ int64_t Lanes() { return Instance().lanes; }
 TEST_F(Embedded, QueriesAndKeysAroundTilesAndBlocks) {
   uint64_t seed = BaseSeed();
   int64_t n = 0;
-  for (int64_t Tq : {int64_t{1}, int64_t{4}, int64_t{5}, Lanes() / 2 + 1, Lanes(), Lanes() + 1, 2 * Lanes(), 2 * Lanes() + 1, int64_t{64},
-                     int64_t{65}, int64_t{131}}) {
+  for (int64_t Tq : {int64_t{1}, int64_t{4}, int64_t{5}, Lanes() / 2 + 1, Lanes(), Lanes() + 1,
+                     2 * Lanes(), 2 * Lanes() + 1, int64_t{64}, int64_t{65}, int64_t{131}}) {
     for (int64_t Tk : {1, 2, 11, 12, 13, 63, 64, 65, 129, 200}) {
       for (Causal causal : {Causal::kNone, Causal::kBottomRight}) {
         if (++n % GridStep() != 0) continue;
@@ -205,24 +223,33 @@ TEST_F(Embedded, NothingToDo) {
 // ---- everything at once
 
 ProblemSpec RandomSpec(Random& random) {
-  const auto size = [&] { return random.Pick(std::vector<int64_t>{1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 48, 67}); };
+  const auto size = [&] {
+    return random.Pick(std::vector<int64_t>{1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 48, 67});
+  };
   const auto type = [&] { return random.Chance(0.7) ? DType::kF32 : DType::kF16; };
-  const auto lengths = [&] { return random.Chance(0.6) ? DType::kNone : random.Chance(0.5) ? DType::kI32 : DType::kI64; };
+  const auto lengths = [&] {
+    return random.Chance(0.6) ? DType::kNone : random.Chance(0.5) ? DType::kI32 : DType::kI64;
+  };
   const auto storage = [&] {
     Storage x;
-    if (random.Chance(0.5)) x.layout = random.Pick(std::vector<Layout>(std::begin(kLayouts), std::end(kLayouts)));
-    x.placement = random.Pick(std::vector<Placement>(std::begin(kPlacements), std::end(kPlacements)));
+    if (random.Chance(0.5))
+      x.layout = random.Pick(std::vector<Layout>(std::begin(kLayouts), std::end(kLayouts)));
+    x.placement =
+        random.Pick(std::vector<Placement>(std::begin(kPlacements), std::end(kPlacements)));
     return x;
   };
   ProblemSpec s;
-  s.B = random.Between(1, 3), s.Hkv = random.Between(1, 3), s.Hq = s.Hkv * random.Pick(std::vector<int64_t>{1, 1, 2, 3, 5, 8});
+  s.B = random.Between(1, 3), s.Hkv = random.Between(1, 3),
+  s.Hq = s.Hkv * random.Pick(std::vector<int64_t>{1, 1, 2, 3, 5, 8});
   s.Tq = random.Chance(0.3) ? 1 : size() * random.Between(1, 2);
   s.Tk = size() * random.Between(1, 3), s.dk = size(), s.dv = size();
   if (random.Chance(0.3)) s.scale = static_cast<float>(random.Normal());
-  if (random.Chance(0.4)) s.bias = random.Pick(std::vector<Axes>(std::begin(kAllAxes), std::end(kAllAxes)));
+  if (random.Chance(0.4))
+    s.bias = random.Pick(std::vector<Axes>(std::begin(kAllAxes), std::end(kAllAxes)));
   s.bias_type = type();
   s.bias_removes = random.Chance(0.5) ? 0.3 : 0;
-  s.causal = random.Pick(std::vector<Causal>{Causal::kNone, Causal::kTopLeft, Causal::kBottomRight});
+  s.causal =
+      random.Pick(std::vector<Causal>{Causal::kNone, Causal::kTopLeft, Causal::kBottomRight});
   if (random.Chance(0.4)) s.window.left = random.Below(40);
   if (random.Chance(0.3)) s.window.right = random.Below(40);
   if (random.Chance(0.2)) {
@@ -269,8 +296,10 @@ TEST_P(EmbeddedConformance, StoredAnswer) {
   EXPECT_TRUE(Matches(problem, reference::Forward(problem)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Onnx, EmbeddedConformance, ::testing::ValuesIn(CasesOf("onnx", kValid)), CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, EmbeddedConformance, ::testing::ValuesIn(CasesOf("edge", kValid)), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Onnx, EmbeddedConformance, ::testing::ValuesIn(CasesOf("onnx", kValid)),
+                         CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, EmbeddedConformance, ::testing::ValuesIn(CasesOf("edge", kValid)),
+                         CaseTestName);
 
 TEST(EmbeddedConformance, CoversManyCases) {
   int covered = 0;
@@ -290,14 +319,17 @@ TEST_F(Embedded, NonFiniteValuesReachTheRowsThatSeeThem) {
   for (int n = 0; n < 200; ++n) {
     ProblemSpec spec = RandomSpec(random);
     spec.kv_lengths = DType::kNone;
-    spec.scale.reset();  // no weight is so small that f32 has it as 0, and its product with infinity as NaN
+    // no weight is so small that f32 has it as 0, and its product with infinity as NaN
+    spec.scale.reset();
     const uint64_t seed = random.Bits();
     if (n % GridStep() != 0) continue;
     RandomProblem p(spec, seed);
-    // In K or in V: of rows that see scores of −inf alone the reference gives no bound beside infinite values.
+    // In K or in V: of rows that see scores of −inf alone the reference gives no bound beside
+    // infinite values.
     Random places(seed);
     OwnedTensor& tensor = places.Chance(0.5) ? p.v : p.k;
-    for (int x = 0; x < 3; ++x) tensor.Set(places.Below(tensor.size()), places.Pick(std::vector<double>{kNan, kInf, -kInf}));
+    for (int x = 0; x < 3; ++x)
+      tensor.Set(places.Below(tensor.size()), places.Pick(std::vector<double>{kNan, kInf, -kInf}));
     ExpectMatches(p);
     if (HasFailure()) return;
   }
@@ -309,8 +341,10 @@ TEST_F(Embedded, RemovedKeysMayHoldNan) {
     for (int64_t Tq : {1, 40}) {
       ProblemSpec spec;
       spec.Hq = 4, spec.Hkv = 2, spec.Tq = Tq, spec.Tk = 140, spec.dk = 24, spec.dv = 18;
-      if (removal == 0) spec.window = {1, 0}, spec.query_offset = 139, spec.causal = Causal::kTopLeft;
-      if (removal == 1) spec.query_offset = -1000, spec.window = {-1, 1000 - Tq + 1};  // sees the first keys only
+      if (removal == 0)
+        spec.window = {1, 0}, spec.query_offset = 139, spec.causal = Causal::kTopLeft;
+      // sees the first keys only
+      if (removal == 1) spec.query_offset = -1000, spec.window = {-1, 1000 - Tq + 1};
       if (removal == 2) spec.bias = Axes::kK;
       RandomProblem p(spec, BaseSeed());
       for (int64_t h = 0; h < 2; ++h) {
@@ -333,7 +367,9 @@ TEST_F(Embedded, RemovedKeysMayHoldNan) {
 
 TEST_F(Embedded, EmptyRowsAreZero) {
   ProblemSpec spec;
-  spec.B = 2, spec.Hq = 2, spec.Tq = 40, spec.Tk = 7, spec.dk = 9, spec.dv = 10, spec.causal = Causal::kBottomRight;  // 33 rows see nothing
+  // 33 rows see nothing
+  spec.B = 2, spec.Hq = 2, spec.Tq = 40, spec.Tk = 7, spec.dk = 9, spec.dv = 10,
+  spec.causal = Causal::kBottomRight;
   RandomProblem p(spec, BaseSeed());
   ExpectMatches(p);
   EXPECT_EQ(p.out.At({1, 1, 32, 9}), 0);
@@ -348,7 +384,8 @@ TEST_F(Embedded, ExtremeQueries) {
   for (const auto& size : sizes) {
     for (int64_t Tq : {1, 35}) {
       ProblemSpec spec;
-      spec.Tq = Tq, spec.Tk = 30, spec.dk = 8, spec.dv = 8, spec.scale = static_cast<float>(size.scale);
+      spec.Tq = Tq, spec.Tk = 30, spec.dk = 8, spec.dv = 8,
+      spec.scale = static_cast<float>(size.scale);
       RandomProblem p(spec, BaseSeed());
       Random random(BaseSeed());
       p.q.Fill([&] { return size.q * (random.Uniform() - 0.5); });
@@ -361,7 +398,8 @@ TEST_F(Embedded, ExtremeQueries) {
 TEST_F(Embedded, ASequenceHasTheSameBitsInAnyBatch) {
   for (int64_t Tq : {1, 3, 50}) {
     ProblemSpec spec;
-    spec.B = 3, spec.Hq = 4, spec.Hkv = 2, spec.Tq = Tq, spec.Tk = 150, spec.dk = 40, spec.dv = 24, spec.causal = Causal::kBottomRight;
+    spec.B = 3, spec.Hq = 4, spec.Hkv = 2, spec.Tq = Tq, spec.Tk = 150, spec.dk = 40, spec.dv = 24,
+    spec.causal = Causal::kBottomRight;
     spec.kv_lengths = DType::kI32, spec.q_lengths = DType::kI32;
     RandomProblem p(spec, BaseSeed());
     auto all = Convert(p.problem);
@@ -371,7 +409,9 @@ TEST_F(Embedded, ASequenceHasTheSameBitsInAnyBatch) {
       auto one = Convert(p.problem);
       embedded::Problem& e = one->problem;
       const auto advance = [&](auto& tensor) {
-        using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor.data)>>, const char, char>;
+        using Byte =
+            std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor.data)>>,
+                               const char, char>;
         tensor.data = static_cast<Byte*>(tensor.data) + b * tensor.stride[0];
       };
       advance(e.q), advance(e.k), advance(e.v), advance(e.out), advance(e.lse);
@@ -386,7 +426,8 @@ TEST_F(Embedded, ASequenceHasTheSameBitsInAnyBatch) {
 }
 
 TEST_F(Embedded, QueriesBehindALengthChangeNoBits) {
-  for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1.0}) {
+  for (double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 1.0}) {
     for (int64_t length : {1, 3, 20}) {
       std::vector<double> want;
       for (int64_t more : {0, 1, 12, 40}) {
@@ -395,7 +436,8 @@ TEST_F(Embedded, QueriesBehindALengthChangeNoBits) {
         RandomProblem p(spec, BaseSeed());
         p.v.SetAt({0, 0, 5, 3}, bad);
         // The same queries, and behind them others that are NaN.
-        OwnedTensor q(DType::kF32, {1, 1, length + more, 16}), out(DType::kF32, {1, 1, length + more, 16});
+        OwnedTensor q(DType::kF32, {1, 1, length + more, 16}),
+            out(DType::kF32, {1, 1, length + more, 16});
         q.Fill([] { return std::numeric_limits<double>::quiet_NaN(); });
         for (int64_t n = 0; n < length * 16; ++n) q.Set(n, p.q.Get(n));
         p.problem.q = q.view(), p.problem.out = out.mutable_view(), p.problem.lse = {};
@@ -404,11 +446,13 @@ TEST_F(Embedded, QueriesBehindALengthChangeNoBits) {
         converted->problem.q_lengths = &q_length;
         ASSERT_EQ(Compute(converted->problem), Error::kOk);
         std::vector<double> got = out.Dense();
-        for (int64_t n = length * 16; n < out.size(); ++n) ASSERT_EQ(got[static_cast<size_t>(n)], 0);
+        for (int64_t n = length * 16; n < out.size(); ++n)
+          ASSERT_EQ(got[static_cast<size_t>(n)], 0);
         got.resize(static_cast<size_t>(length * 16));
         for (double& x : got) x = std::isnan(x) ? 12345.0 : x;
         if (more == 0) want = got;
-        EXPECT_TRUE(got == want) << length << " queries and " << more << " behind them, " << bad << " in V";
+        EXPECT_TRUE(got == want) << length << " queries and " << more << " behind them, " << bad
+                                 << " in V";
       }
     }
   }
@@ -418,7 +462,8 @@ TEST_F(Embedded, StridesOfAxesOfOneElementAreNotLookedAt) {
   struct Sizes {
     int64_t Tq, Tk, d;
   };
-  for (const Sizes sizes : {Sizes{1, 1, 1}, Sizes{1, 300, 1}, Sizes{40, 1, 20}, Sizes{40, 300, 1}}) {
+  for (const Sizes sizes :
+       {Sizes{1, 1, 1}, Sizes{1, 300, 1}, Sizes{40, 1, 20}, Sizes{40, 300, 1}}) {
     ProblemSpec spec;
     spec.Tq = sizes.Tq, spec.Tk = sizes.Tk, spec.dk = spec.dv = sizes.d;
     RandomProblem p(spec, BaseSeed());
@@ -454,7 +499,8 @@ struct RingSpec {
   bool bias = false;
 };
 
-// Tokens pushed one by one, each followed by a call whose keys the library sees in order. Rows of the ring that hold no key are NaN.
+// Tokens pushed one by one, each followed by a call whose keys the library sees in order. Rows of
+// the ring that hold no key are NaN.
 void ExpectRing(const RingSpec& s, uint64_t seed) {
   Random random(seed);
   OwnedTensor k(s.type, {1, s.Hkv, s.capacity, s.dk}), v(s.type, {1, s.Hkv, s.capacity, s.dv});
@@ -467,7 +513,8 @@ void ExpectRing(const RingSpec& s, uint64_t seed) {
     }
     if (n % 7 != 0 && n + 3 < s.pushes) continue;
     ProblemSpec spec;
-    spec.Hq = s.Hq, spec.Hkv = s.Hkv, spec.Tq = s.queries, spec.Tk = ring.count, spec.dk = s.dk, spec.dv = s.dv;
+    spec.Hq = s.Hq, spec.Hkv = s.Hkv, spec.Tq = s.queries, spec.Tk = ring.count, spec.dk = s.dk,
+    spec.dv = s.dv;
     spec.q_type = spec.k_type = spec.v_type = s.type;
     spec.causal = s.causal, spec.window.left = s.window_left;
     if (s.causal == Causal::kNone) spec.query_offset = ring.count - s.queries;
@@ -514,8 +561,10 @@ TEST_F(Embedded, DecodingOverARing) {
 // ---- errors
 
 struct Sound {
-  std::vector<float> q = std::vector<float>(2 * 4 * 5 * 6), k = std::vector<float>(2 * 2 * 9 * 6), v = std::vector<float>(2 * 2 * 9 * 7);
-  std::vector<float> out = std::vector<float>(2 * 4 * 5 * 7, 77.0f), lse = std::vector<float>(2 * 4 * 5, 77.0f);
+  std::vector<float> q = std::vector<float>(2 * 4 * 5 * 6), k = std::vector<float>(2 * 2 * 9 * 6),
+                     v = std::vector<float>(2 * 2 * 9 * 7);
+  std::vector<float> out = std::vector<float>(2 * 4 * 5 * 7, 77.0f),
+                     lse = std::vector<float>(2 * 4 * 5, 77.0f);
   std::vector<float> bias = std::vector<float>(9);
   embedded::Problem p;
   std::vector<int32_t> lengths = {5, 5}, kv_lengths = {9, 9};
@@ -574,25 +623,44 @@ TEST_F(Embedded, EveryError) {
          s.p.B = kMost / 2;
          for (auto* tensor : {&s.p.q, &s.p.k, &s.p.v}) std::fill_n(tensor->stride, 4, 0);
        }},
-      {Error::kScale, "infinite", [](Sound& s) { s.p.has_scale = true, s.p.scale = std::numeric_limits<float>::infinity(); }},
-      {Error::kScale, "NaN", [](Sound& s) { s.p.has_scale = true, s.p.scale = std::numeric_limits<float>::quiet_NaN(); }},
+      {Error::kScale, "infinite",
+       [](Sound& s) { s.p.has_scale = true, s.p.scale = std::numeric_limits<float>::infinity(); }},
+      {Error::kScale, "NaN",
+       [](Sound& s) { s.p.has_scale = true, s.p.scale = std::numeric_limits<float>::quiet_NaN(); }},
       {Error::kCausal, "3", [](Sound& s) { s.p.causal = static_cast<embedded::Causal>(3); }},
       {Error::kCausal, "-1", [](Sound& s) { s.p.causal = static_cast<embedded::Causal>(-1); }},
       {Error::kWindow, "left", [](Sound& s) { s.p.window_left = -2; }},
       {Error::kWindow, "right", [](Sound& s) { s.p.window_right = -2; }},
       {Error::kOffset, "beyond", [](Sound& s) { s.p.query_offset = embedded::kMostOffset + 1; }},
-      {Error::kOffset, "one of them", [](Sound& s) { s.offsets[1] = -embedded::kMostOffset - 1, s.p.query_offsets = s.offsets.data(); }},
-      {Error::kOffset, "both", [](Sound& s) { s.p.query_offset = 0, s.p.query_offsets = s.offsets.data(); }},
+      {Error::kOffset, "one of them",
+       [](Sound& s) {
+         s.offsets[1] = -embedded::kMostOffset - 1, s.p.query_offsets = s.offsets.data();
+       }},
+      {Error::kOffset, "both",
+       [](Sound& s) { s.p.query_offset = 0, s.p.query_offsets = s.offsets.data(); }},
       {Error::kLength, "queries", [](Sound& s) { s.lengths[1] = 6; }},
       {Error::kLength, "negative queries", [](Sound& s) { s.lengths[1] = -1; }},
       {Error::kLength, "keys", [](Sound& s) { s.kv_lengths[1] = 10; }},
       {Error::kLength, "negative keys", [](Sound& s) { s.kv_lengths[0] = -1; }},
       {Error::kRing, "with lengths", [](Sound& s) { s.p.rings = s.rings.data(); }},
-      {Error::kRing, "capacity", [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].capacity = 10; }},
-      {Error::kRing, "head", [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].head = 9; }},
-      {Error::kRing, "negative head", [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].head = -1; }},
-      {Error::kRing, "count", [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].count = 10; }},
-      {Error::kRing, "negative count", [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].count = -1; }},
+      {Error::kRing, "capacity",
+       [](Sound& s) {
+         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].capacity = 10;
+       }},
+      {Error::kRing, "head",
+       [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].head = 9; }},
+      {Error::kRing, "negative head",
+       [](Sound& s) {
+         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].head = -1;
+       }},
+      {Error::kRing, "count",
+       [](Sound& s) {
+         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].count = 10;
+       }},
+      {Error::kRing, "negative count",
+       [](Sound& s) {
+         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].count = -1;
+       }},
       {Error::kNullData, "q", [](Sound& s) { s.p.q.data = nullptr; }},
       {Error::kNullData, "k", [](Sound& s) { s.p.k.data = nullptr; }},
       {Error::kNullData, "v", [](Sound& s) { s.p.v.data = nullptr; }},
@@ -608,7 +676,8 @@ TEST_F(Embedded, EveryError) {
   }
   for (embedded::Type embedded::Tensor::* type : {&embedded::Tensor::type}) {
     for (embedded::Tensor embedded::Problem::* tensor :
-         {&embedded::Problem::q, &embedded::Problem::k, &embedded::Problem::v, &embedded::Problem::bias}) {
+         {&embedded::Problem::q, &embedded::Problem::k, &embedded::Problem::v,
+          &embedded::Problem::bias}) {
       Sound s;
       s.p.*tensor.*type = unknown;
       EXPECT_EQ(Compute(s.p), Error::kType);
@@ -659,7 +728,8 @@ TEST_F(Embedded, EveryHalfIsWidenedExactly) {
   std::vector<uint16_t> all(65536);
   for (size_t n = 0; n < all.size(); ++n) all[n] = static_cast<uint16_t>(n);
   std::vector<float> vectors(all.size());
-  Instance().load_row(embedded::Type::kF16, reinterpret_cast<const char*>(all.data()), 2, 65536, vectors.data());
+  Instance().load_row(embedded::Type::kF16, reinterpret_cast<const char*>(all.data()), 2, 65536,
+                      vectors.data());
   for (size_t n = 0; n < all.size(); ++n) {
     const double want = DecodeElement(DType::kF16, &all[n]);
     for (float got : {Instance().widened(all[n]), vectors[n]}) {
@@ -685,7 +755,9 @@ TEST_F(Embedded, NarrowingRoundsToNearestEven) {
     EXPECT_EQ(Instance().narrowed(x), h);
     if ((n & 0x7FFF) >= 0x7C00) continue;
     const double above =
-        (n & 0x7FFF) == 0x7BFF ? std::copysign(65536.0, x) : static_cast<double>(Instance().widened(static_cast<uint16_t>(n + 1)));
+        (n & 0x7FFF) == 0x7BFF
+            ? std::copysign(65536.0, x)
+            : static_cast<double>(Instance().widened(static_cast<uint16_t>(n + 1)));
     const float middle = static_cast<float>((static_cast<double>(x) + above) / 2);
     EXPECT_EQ(Instance().narrowed(middle), n % 2 == 0 ? h : h + 1) << n;
     EXPECT_EQ(Instance().narrowed(std::nextafterf(middle, 0)), h) << n;

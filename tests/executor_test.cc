@@ -1,4 +1,5 @@
-// Executors: every index once, workers in range and never shared, and no work of others taken in while waiting.
+// Executors: every index once, workers in range and never shared, and no work of others taken in
+// while waiting.
 #include "fovea/executor.h"
 
 #include <gtest/gtest.h>
@@ -27,11 +28,13 @@ struct Record {
   std::atomic<int> out_of_range{0};
   int workers;
 
-  Record(int64_t tasks, int n) : seen(static_cast<size_t>(tasks)), busy(static_cast<size_t>(n)), workers(n) {}
+  Record(int64_t tasks, int n)
+      : seen(static_cast<size_t>(tasks)), busy(static_cast<size_t>(n)), workers(n) {}
 
   static void Task(void* context, int64_t index, int worker) {
     Record& self = *static_cast<Record*>(context);
-    if (worker < 0 || worker >= self.workers || index < 0 || index >= static_cast<int64_t>(self.seen.size())) {
+    if (worker < 0 || worker >= self.workers || index < 0 ||
+        index >= static_cast<int64_t>(self.seen.size())) {
       ++self.out_of_range;
       return;
     }
@@ -143,13 +146,15 @@ TEST(TbbExecutorTest, ATaskMayRunAnotherExecutor) {
       [](void* raw, int64_t, int) {
         const std::unique_ptr<Executor> inner = MakeTbbExecutor(2);
         ASSERT_NE(inner, nullptr);
-        inner->ForEach(5, [](void* count, int64_t, int) { ++*static_cast<std::atomic<int>*>(count); }, raw);
+        inner->ForEach(
+            5, [](void* count, int64_t, int) { ++*static_cast<std::atomic<int>*>(count); }, raw);
       },
       &inner_tasks);
   EXPECT_EQ(inner_tasks.load(), 30);
 }
 
-// While a caller waits for its call, its thread must not pick up tasks that the host spawned before: they could hold the caller's locks.
+// While a caller waits for its call, its thread must not pick up tasks that the host spawned
+// before: they could hold the caller's locks.
 TEST(TbbExecutorTest, AWaitingCallerTakesNoTaskOfTheHost) {
   thread_local bool inside = false;
   static std::atomic<int> intruders{0};

@@ -1,4 +1,5 @@
-// A mask that the plan reads (PlanOptions::fixed_mask) gives the bits that it gives when each run reads it; an update reads it again.
+// A mask that the plan reads (PlanOptions::fixed_mask) gives the bits that it gives when each run
+// reads it; an update reads it again.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -38,7 +39,8 @@ PlanOptions Fixed(const Kernel& kernel) {
   return options;
 }
 
-// Removes whole areas: every pair but those of some blocks of 16 × 64, of which one in eight is removed in part.
+// Removes whole areas: every pair but those of some blocks of 16 × 64, of which one in eight is
+// removed in part.
 void Blocky(OwnedTensor& mask, uint64_t seed) {
   const TensorView view = mask.view();
   const int64_t Tk = view.shape[view.rank - 1], Tq = view.rank == 1 ? 1 : view.shape[view.rank - 2];
@@ -71,7 +73,8 @@ TEST(FixedMaskTest, GivesTheBitsOfAMaskThatEachRunReads) {
           Plan plan;
           const Status status = Plan::Create(p.problem, Fixed(kernel), &plan);
           ASSERT_TRUE(status.ok()) << status.message();
-          EXPECT_TRUE(Same(RunPlan(plan, p, 2), expected)) << ToString(kernel) << "\n" << ToString(s);
+          EXPECT_TRUE(Same(RunPlan(plan, p, 2), expected)) << ToString(kernel) << "\n"
+                                                           << ToString(s);
         }
       }
     }
@@ -121,7 +124,8 @@ TEST(FixedMaskTest, UpdateReadsTheMaskAgain) {
         Plan& plan = *plans[n++];
         const Status status = plan.Update(p.problem);
         ASSERT_TRUE(status.ok()) << status.message();
-        EXPECT_TRUE(Same(RunPlan(plan, p), RunSerial(kernel, p))) << ToString(kernel) << " step " << step;
+        EXPECT_TRUE(Same(RunPlan(plan, p), RunSerial(kernel, p)))
+            << ToString(kernel) << " step " << step;
         EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernel) << " step " << step;
       }
     }
@@ -134,7 +138,13 @@ TEST(FixedMaskTest, UpdatesOfSizesWithinTheRoom) {
     s.Hq = 2, s.Hkv = 1, s.mask = axes;
     RandomProblem first(s, test::BaseSeed());
     std::vector<RandomProblem> steps;
-    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{100, 700}, {1, 700}, {100, 129}, {17, 20}, {0, 700}, {45, 0}, {45, 300}}) {
+    for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{100, 700},
+                          {1, 700},
+                          {100, 129},
+                          {17, 20},
+                          {0, 700},
+                          {45, 0},
+                          {45, 300}}) {
       s.Tq = Tq, s.Tk = Tk;
       steps.emplace_back(s, test::BaseSeed() + static_cast<uint64_t>(Tk));
       if (steps.back().mask.size() > 0) Blocky(steps.back().mask, test::BaseSeed());
@@ -147,7 +157,8 @@ TEST(FixedMaskTest, UpdatesOfSizesWithinTheRoom) {
       for (RandomProblem& p : steps) {
         const Status status = plan.Update(p.problem);
         ASSERT_TRUE(status.ok()) << status.message();
-        EXPECT_TRUE(Same(RunPlan(plan, p, 2), RunSerial(kernel, p))) << ToString(kernel) << "\n" << ToString(p.spec);
+        EXPECT_TRUE(Same(RunPlan(plan, p, 2), RunSerial(kernel, p))) << ToString(kernel) << "\n"
+                                                                     << ToString(p.spec);
       }
     }
   }
@@ -213,9 +224,11 @@ TEST(FixedMaskTest, AMaskWithoutDataIsRefusedByWhatReadsIt) {
   null.score.mask.data = nullptr;
   Plan none;
   p.ResetOutputs();
-  for (const Status& status : {Plan::Create(null, options, &none), fixed.Update(null), Attention(null, options, SerialExecutor())}) {
+  for (const Status& status : {Plan::Create(null, options, &none), fixed.Update(null),
+                               Attention(null, options, SerialExecutor())}) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(std::string(status.message()).find("mask.data"), std::string::npos) << status.message();
+    EXPECT_NE(std::string(status.message()).find("mask.data"), std::string::npos)
+        << status.message();
   }
   EXPECT_FALSE(none.valid());
   EXPECT_TRUE(p.OutputsUntouched());

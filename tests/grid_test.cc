@@ -1,9 +1,11 @@
-// The grid of everyday problems: head sizes of known models × masks × sinks × ALiBi × softcap × groups × keys × queries × layouts, to a normalised
-// mean square error Σ(x − ref)² / Σref² ≤ 1e-11 against double; in pairs also × types of q, k and v.
+// The grid of everyday problems: head sizes of known models × masks × sinks × ALiBi × softcap ×
+// groups × keys × queries × layouts, to a normalised mean square error Σ(x − ref)² / Σref² ≤ 1e-11
+// against double; in pairs also × types of q, k and v.
 //
-// The double reference would take hours over it. RowsInDouble below is a fast double evaluation of the same formula, itself held against the
-// reference, of up to kSampledRows rows of each problem, spread evenly over all heads and queries, others for every mask and modifier; small
-// problems are compared whole.
+// The double reference would take hours over it. RowsInDouble below is a fast double evaluation of
+// the same formula, itself held against the reference, of up to kSampledRows rows of each problem,
+// spread evenly over all heads and queries, others for every mask and modifier; small problems are
+// compared whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,18 +32,21 @@ namespace {
 using test::Layout;
 using test::OwnedTensor;
 
-// Weights that a product rounds by independent relative errors up to u move Σ w·v, whose values have the mean 0, by u² in the mean square; 0.4 of that for
-// errors that are evenly distributed.
-double MostError(Product product) { return 1e-11 + std::pow(reference::WeightTolerance(product), 2); }
+// Weights that a product rounds by independent relative errors up to u move Σ w·v, whose values
+// have the mean 0, by u² in the mean square; 0.4 of that for errors that are evenly distributed.
+double MostError(Product product) {
+  return 1e-11 + std::pow(reference::WeightTolerance(product), 2);
+}
 constexpr int64_t kSampledRows = 48;
 
 struct HeadSize {
   int64_t dk, dv;
   bool v_in_k;  // V is the first dv channels of K, as in latent attention
 };
-constexpr HeadSize kHeadSizes[] = {{40, 40, false},   {64, 64, false},   {72, 72, false},   {80, 80, false},
-                                   {96, 96, false},   {128, 128, false}, {192, 192, false}, {256, 256, false},
-                                   {512, 512, false}, {192, 128, true},  {320, 256, true},  {576, 512, true}};
+constexpr HeadSize kHeadSizes[] = {{40, 40, false},   {64, 64, false},   {72, 72, false},
+                                   {80, 80, false},   {96, 96, false},   {128, 128, false},
+                                   {192, 192, false}, {256, 256, false}, {512, 512, false},
+                                   {192, 128, true},  {320, 256, true},  {576, 512, true}};
 enum class Removal { kNothing, kCausal, kMask };
 constexpr Removal kRemovals[] = {Removal::kNothing, Removal::kCausal, Removal::kMask};
 constexpr bool kSinks[] = {false, true};
@@ -51,8 +56,10 @@ constexpr float kSoftcaps[] = {0, 10};
 constexpr int64_t kGroups[] = {1, 3, 4, 5, 8, 16};
 constexpr int64_t kKeys[] = {113, 512, 1024};
 constexpr int64_t kQueries[] = {1, 3, 32, 75};
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};                        // of q, k and v; out is f32
-constexpr Layout kGridLayouts[] = {Layout::kDense, Layout::kSwapped, Layout::kTransposed};  // BHTD, BTHD, BHDT
+// of q, k and v; out is f32
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+// BHTD, BTHD, BHDT
+constexpr Layout kGridLayouts[] = {Layout::kDense, Layout::kSwapped, Layout::kTransposed};
 
 // Two KV heads where heads are few, so that their strides count too.
 int64_t KvHeads(int64_t group) { return group <= 3 ? 2 : 1; }
@@ -81,7 +88,8 @@ struct Keys {
   OwnedTensor k_in[3], v_in[3];      // by layout
 
   Keys(const Shape& s, test::Random& random)
-      : k_transposed(static_cast<size_t>(s.Hkv() * s.d.dk * s.Tk)), v(static_cast<size_t>(s.Hkv() * s.Tk * s.d.dv)) {
+      : k_transposed(static_cast<size_t>(s.Hkv() * s.d.dk * s.Tk)),
+        v(static_cast<size_t>(s.Hkv() * s.Tk * s.d.dv)) {
     OwnedTensor k(s.type, {1, s.Hkv(), s.Tk, s.d.dk});
     OwnedTensor values(s.type, {1, s.Hkv(), s.Tk, s.d.dv});
     k.Fill([&] { return random.Normal(); });
@@ -89,9 +97,11 @@ struct Keys {
     for (int64_t h = 0; h < s.Hkv(); ++h) {
       for (int64_t j = 0; j < s.Tk; ++j) {
         const int64_t row = h * s.Tk + j;
-        for (int64_t c = 0; c < s.d.dk; ++c) k_transposed[static_cast<size_t>((h * s.d.dk + c) * s.Tk + j)] = k.Get(row * s.d.dk + c);
+        for (int64_t c = 0; c < s.d.dk; ++c)
+          k_transposed[static_cast<size_t>((h * s.d.dk + c) * s.Tk + j)] = k.Get(row * s.d.dk + c);
         for (int64_t c = 0; c < s.d.dv; ++c) {
-          v[static_cast<size_t>(row * s.d.dv + c)] = s.d.v_in_k ? k.Get(row * s.d.dk + c) : values.Get(row * s.d.dv + c);
+          v[static_cast<size_t>(row * s.d.dv + c)] =
+              s.d.v_in_k ? k.Get(row * s.d.dk + c) : values.Get(row * s.d.dv + c);
         }
       }
     }
@@ -107,7 +117,9 @@ struct Queries {
   OwnedTensor sinks, slopes, mask;
 
   Queries(const Shape& s, test::Random& random)
-      : sinks(DType::kF32, {s.Hq()}), slopes(DType::kF32, {s.Hq()}), mask(DType::kBool, {s.Tq, s.Tk}) {
+      : sinks(DType::kF32, {s.Hq()}),
+        slopes(DType::kF32, {s.Hq()}),
+        mask(DType::kBool, {s.Tq, s.Tk}) {
     q_in[0] = OwnedTensor(s.type, {1, s.Hq(), s.Tq, s.d.dk});
     q_in[0].Fill([&] { return random.Normal(); });
     for (size_t n = 0; n < std::size(kGridLayouts); ++n) {
@@ -115,14 +127,18 @@ struct Queries {
       out_in[n] = OwnedTensor(DType::kF32, {1, s.Hq(), s.Tq, s.d.dv}, {kGridLayouts[n]});
     }
     sinks.Fill([&] { return random.Normal(); });
-    slopes.Fill([h = 0, Hq = static_cast<double>(s.Hq())]() mutable { return std::exp2(-kMaxBias * ++h / Hq); });
+    slopes.Fill([h = 0, Hq = static_cast<double>(s.Hq())]() mutable {
+      return std::exp2(-kMaxBias * ++h / Hq);
+    });
     mask.Fill([&] { return random.Chance(0.7) ? 1.0 : 0.0; });
     for (int64_t i = 0; i < s.Tq; ++i)
-      mask.SetAt({i, random.Below(s.Tk)}, 1);  // no row without keys: its error has no norm to be divided by
+      // no row without keys: its error has no norm to be divided by
+      mask.SetAt({i, random.Below(s.Tk)}, 1);
   }
 };
 
-Problem ProblemOf(const Shape& s, const Modifiers& m, const Keys& keys, const Queries& queries, size_t layout) {
+Problem ProblemOf(const Shape& s, const Modifiers& m, const Keys& keys, const Queries& queries,
+                  size_t layout) {
   Problem p;
   p.q = queries.q_in[layout].view();
   p.k = keys.k_in[layout].view();
@@ -159,10 +175,10 @@ void AddMultiple(double a, const double* x, int64_t n, double* y) {
   for (int64_t c = 0; c < n; ++c) y[c] += a * x[c];
 }
 
-// out[row, dv]. Scores channel by channel and outputs key by key, several rows at a time, so that loops run along memory and a row of K or V is
-// read once for them all.
-std::vector<double> RowsInDouble(const Shape& s, const Modifiers& m, const Keys& keys, const Queries& queries,
-                                 const std::vector<RowIndex>& rows) {
+// out[row, dv]. Scores channel by channel and outputs key by key, several rows at a time, so that
+// loops run along memory and a row of K or V is read once for them all.
+std::vector<double> RowsInDouble(const Shape& s, const Modifiers& m, const Keys& keys,
+                                 const Queries& queries, const std::vector<RowIndex>& rows) {
   constexpr size_t kAtATime = 8;
   const double scale = 1 / std::sqrt(static_cast<double>(s.d.dk));
   const int64_t offset = m.removal == Removal::kCausal ? s.Tk - s.Tq : 0;
@@ -179,7 +195,8 @@ std::vector<double> RowsInDouble(const Shape& s, const Modifiers& m, const Keys&
     for (int64_t c = 0; c < s.d.dk; ++c) {
       for (size_t r = first; r < end; ++r) {
         const double q = queries.q_in[0].Get((rows[r].h * s.Tq + rows[r].i) * s.d.dk + c);
-        AddMultiple(scale * q, &keys.k_transposed[static_cast<size_t>((hkv * s.d.dk + c) * s.Tk)], s.Tk, p_of(r));
+        AddMultiple(scale * q, &keys.k_transposed[static_cast<size_t>((hkv * s.d.dk + c) * s.Tk)],
+                    s.Tk, p_of(r));
       }
     }
     for (size_t r = first; r < end; ++r) {
@@ -190,10 +207,12 @@ std::vector<double> RowsInDouble(const Shape& s, const Modifiers& m, const Keys&
       const double slope = m.alibi ? queries.slopes.Get(h) : 0;
       double largest = sink;
       for (int64_t j = 0; j < s.Tk; ++j) {
-        if (m.softcap > 0) score[j] = static_cast<double>(m.softcap) * std::tanh(score[j] / static_cast<double>(m.softcap));
+        if (m.softcap > 0)
+          score[j] =
+              static_cast<double>(m.softcap) * std::tanh(score[j] / static_cast<double>(m.softcap));
         score[j] -= slope * static_cast<double>(std::abs(i + offset - j));
-        const bool removed =
-            (m.removal == Removal::kCausal && j > i + offset) || (m.removal == Removal::kMask && queries.mask.Get(i * s.Tk + j) == 0);
+        const bool removed = (m.removal == Removal::kCausal && j > i + offset) ||
+                             (m.removal == Removal::kMask && queries.mask.Get(i * s.Tk + j) == 0);
         if (removed) score[j] = -std::numeric_limits<double>::infinity();
         largest = std::max(largest, score[j]);
       }
@@ -205,7 +224,8 @@ std::vector<double> RowsInDouble(const Shape& s, const Modifiers& m, const Keys&
     // 7. out = Σ p_j·v_j
     for (int64_t j = 0; j < s.Tk; ++j) {
       for (size_t r = first; r < end; ++r) {
-        AddMultiple(p_of(r)[j], &keys.v[static_cast<size_t>((hkv * s.Tk + j) * s.d.dv)], s.d.dv, &out[r * static_cast<size_t>(s.d.dv)]);
+        AddMultiple(p_of(r)[j], &keys.v[static_cast<size_t>((hkv * s.Tk + j) * s.d.dv)], s.d.dv,
+                    &out[r * static_cast<size_t>(s.d.dv)]);
       }
     }
     first = end;
@@ -216,11 +236,13 @@ std::vector<double> RowsInDouble(const Shape& s, const Modifiers& m, const Keys&
 // The fast evaluation against the specification, one row.
 void ExpectIsTheReference(const Problem& problem, const RowIndex& row, const double* fast) {
   const reference::Row expected = reference::ForwardRow(problem, 0, row.h, row.i);
-  for (size_t c = 0; c < expected.out.size(); ++c) ASSERT_NEAR(fast[c], expected.out[c], 1e-12 * expected.max_abs_value);
+  for (size_t c = 0; c < expected.out.size(); ++c)
+    ASSERT_NEAR(fast[c], expected.out[c], 1e-12 * expected.max_abs_value);
 }
 
 // Σ(x − ref)² / Σref² over the sampled rows.
-double ErrorOf(const Shape& s, const OwnedTensor& out, const std::vector<RowIndex>& rows, const std::vector<double>& expected) {
+double ErrorOf(const Shape& s, const OwnedTensor& out, const std::vector<RowIndex>& rows,
+               const std::vector<double>& expected) {
   double error = 0, norm = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
     for (int64_t c = 0; c < s.d.dv; ++c) {
@@ -237,9 +259,10 @@ std::string ToString(const Shape& s, const Modifiers& m, size_t layout) {
   static const char* const kRemovalNames[] = {"", ", causal", ", mask"};
   static const char* const kLayoutNames[] = {"BHTD", "BTHD", "BHDT"};
   std::ostringstream text;
-  text << "d " << s.d.dk << "/" << s.d.dv << ", heads " << s.Hq() << "/" << s.Hkv() << ", T " << s.Tq << "x" << s.Tk << " " << Name(s.type)
-       << kRemovalNames[static_cast<int>(m.removal)] << (m.sinks ? ", sinks" : "") << (m.alibi ? ", ALiBi" : "") << ", softcap "
-       << m.softcap << ", " << kLayoutNames[layout];
+  text << "d " << s.d.dk << "/" << s.d.dv << ", heads " << s.Hq() << "/" << s.Hkv() << ", T "
+       << s.Tq << "x" << s.Tk << " " << Name(s.type) << kRemovalNames[static_cast<int>(m.removal)]
+       << (m.sinks ? ", sinks" : "") << (m.alibi ? ", ALiBi" : "") << ", softcap " << m.softcap
+       << ", " << kLayoutNames[layout];
   return text.str();
 }
 
@@ -248,13 +271,14 @@ std::string ToString(const Shape& s, const Modifiers& m, size_t layout) {
 // Every pair of values of every two axes of the grid, on every target and engine.
 TEST(GridTest, PairsOfValuesOnEveryKernel) {
   const auto levels = [](const auto& values) { return static_cast<int>(std::size(values)); };
-  const std::vector<std::vector<int>> cover =
-      test::CoverPairs({levels(kHeadSizes), levels(kRemovals), levels(kSinks), levels(kAlibi), levels(kSoftcaps), levels(kGroups),
-                        levels(kKeys), levels(kQueries), levels(kGridLayouts), levels(kTypes)},
-                       test::BaseSeed());
+  const std::vector<std::vector<int>> cover = test::CoverPairs(
+      {levels(kHeadSizes), levels(kRemovals), levels(kSinks), levels(kAlibi), levels(kSoftcaps),
+       levels(kGroups), levels(kKeys), levels(kQueries), levels(kGridLayouts), levels(kTypes)},
+      test::BaseSeed());
   for (size_t n = 0; n < cover.size(); n += static_cast<size_t>(test::GridStep())) {
     const std::vector<int>& at = cover[n];
-    const Shape s = {kHeadSizes[at[0]], kGroups[at[5]], kKeys[at[6]], kQueries[at[7]], kTypes[at[9]]};
+    const Shape s = {kHeadSizes[at[0]], kGroups[at[5]], kKeys[at[6]], kQueries[at[7]],
+                     kTypes[at[9]]};
     const Modifiers m = {kRemovals[at[1]], kSinks[at[2]], kAlibi[at[3]], kSoftcaps[at[4]]};
     const auto layout = static_cast<size_t>(at[8]);
     test::Random random(test::BaseSeed() + n);
@@ -269,12 +293,14 @@ TEST(GridTest, PairsOfValuesOnEveryKernel) {
       queries.out_in[layout].Reset();
       const Status status = Attention(problem, test::Options(kernel), SerialExecutor());
       ASSERT_TRUE(status.ok()) << ToString(kernel) << ": " << status.message();
-      EXPECT_LE(ErrorOf(s, queries.out_in[layout], rows, expected), MostError(kernel.product)) << ToString(kernel);
+      EXPECT_LE(ErrorOf(s, queries.out_in[layout], rows, expected), MostError(kernel.product))
+          << ToString(kernel);
     }
   }
 }
 
-// All combinations of masks, modifiers and layouts for one shape, on the best target, with the engine of the plan's choice.
+// All combinations of masks, modifiers and layouts for one shape, on the best target, with the
+// engine of the plan's choice.
 void CheckShape(const Shape& s, const Keys& keys, uint64_t seed) {
   test::Random random(seed);
   Queries queries(s, random);
@@ -287,14 +313,17 @@ void CheckShape(const Shape& s, const Keys& keys, uint64_t seed) {
           const std::vector<double> expected = RowsInDouble(s, m, keys, queries, rows);
           for (size_t layout = 0; layout < std::size(kGridLayouts); ++layout) {
             const Problem problem = ProblemOf(s, m, keys, queries, layout);
-            const auto where = [&] { return ToString(s, m, layout) + ", seed " + std::to_string(seed); };
+            const auto where = [&] {
+              return ToString(s, m, layout) + ", seed " + std::to_string(seed);
+            };
             if (layout == 0 && random.Below(8) == 0) {
               const size_t r = static_cast<size_t>(random.Below(static_cast<int64_t>(rows.size())));
               ExpectIsTheReference(problem, rows[r], &expected[r * static_cast<size_t>(s.d.dv)]);
             }
             const Status status = Attention(problem);
             if (!status.ok()) ADD_FAILURE() << status.message() << "\n" << where();
-            EXPECT_LE(ErrorOf(s, queries.out_in[layout], rows, expected), MostError(Product::kF32)) << where();
+            EXPECT_LE(ErrorOf(s, queries.out_in[layout], rows, expected), MostError(Product::kF32))
+                << where();
           }
         }
       }
@@ -333,7 +362,8 @@ TEST(GridTest, SlowWholeGridOnTheBestTarget) {
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n) threads.emplace_back(work);
+  for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
+    threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
 }
 

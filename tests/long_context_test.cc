@@ -27,7 +27,11 @@ struct LongProblem {
   Problem problem;
 
   LongProblem(int64_t Tq, int64_t Tk, int64_t d)
-      : q(Values(Tq * d, 1)), k(Values(Tk * d, 2)), v(Values(Tk * d, 3)), out(static_cast<size_t>(Tq * d)), lse(static_cast<size_t>(Tq)) {
+      : q(Values(Tq * d, 1)),
+        k(Values(Tk * d, 2)),
+        v(Values(Tk * d, 3)),
+        out(static_cast<size_t>(Tq * d)),
+        lse(static_cast<size_t>(Tq)) {
     problem.q = View(static_cast<const float*>(q.data()), {1, 1, Tq, d});
     problem.k = View(static_cast<const float*>(k.data()), {1, 1, Tk, d});
     problem.v = View(static_cast<const float*>(v.data()), {1, 1, Tk, d});
@@ -39,11 +43,13 @@ struct LongProblem {
   void ExpectRow(int64_t i, const std::string& what) const {
     const reference::Row row = reference::ForwardRow(problem, 0, 0, i);
     const double t = reference::RelativeTolerance(row);
-    EXPECT_NEAR(lse[static_cast<size_t>(i)], row.lse, t + 0x1p-23 * std::fabs(row.lse)) << what << " row " << i;
+    EXPECT_NEAR(lse[static_cast<size_t>(i)], row.lse, t + 0x1p-23 * std::fabs(row.lse))
+        << what << " row " << i;
     double worst = 0;
     const size_t d = row.out.size();
     for (size_t c = 0; c < d; ++c)
-      worst = std::max(worst, std::fabs(static_cast<double>(out[static_cast<size_t>(i) * d + c]) - row.out[c]));
+      worst = std::max(
+          worst, std::fabs(static_cast<double>(out[static_cast<size_t>(i) * d + c]) - row.out[c]));
     EXPECT_LE(worst, t * row.max_abs_value) << what << " row " << i;
   }
 };
@@ -75,7 +81,8 @@ TEST(LongContextTest, SlowAFullCausal32768RunsInsideTheFixedWorkspace) {
   ASSERT_TRUE(Plan::Create(p.problem, {}, &plan).ok());
   EXPECT_LE(plan.WorkspaceBytes(2), size_t{512} << 10);
   ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 2, 1).ok());
-  for (int64_t i : {int64_t{0}, int64_t{1}, int64_t{4095}, int64_t{4096}, int64_t{20011}, T - 1}) p.ExpectRow(i, "full");
+  for (int64_t i : {int64_t{0}, int64_t{1}, int64_t{4095}, int64_t{4096}, int64_t{20011}, T - 1})
+    p.ExpectRow(i, "full");
 }
 
 }  // namespace

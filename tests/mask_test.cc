@@ -1,4 +1,5 @@
-// The interval of visible keys against the contract's rules pair by pair, in an integer too wide to overflow.
+// The interval of visible keys against the contract's rules pair by pair, in an integer too wide to
+// overflow.
 #include "mask.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,8 @@ namespace {
 
 __extension__ typedef __int128 Wide;
 
-bool Visible(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t i, int64_t j) {
+bool Visible(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t i,
+             int64_t j) {
   const Wide position = static_cast<Wide>(i) + lengths.offset;
   if (i >= lengths.q_length || j >= lengths.kv_length) return false;
   if (causal != Causal::kNone && j > position) return false;
@@ -22,7 +24,8 @@ bool Visible(const SequenceLengths& lengths, Causal causal, const Window& window
   return true;
 }
 
-void Check(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t Tq, int64_t Tk) {
+void Check(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t Tq,
+           int64_t Tk) {
   double pairs = 0;
   for (int64_t i = 0; i < Tq; ++i) {
     const KeyRange keys = VisibleKeys(lengths, causal, window, i);
@@ -31,8 +34,9 @@ void Check(const SequenceLengths& lengths, Causal causal, const Window& window, 
       const bool visible = Visible(lengths, causal, window, i, j);
       pairs += visible ? 1 : 0;
       ASSERT_EQ(j >= keys.first && j < keys.end, visible)
-          << "i " << i << " j " << j << " offset " << lengths.offset << " lengths " << lengths.q_length << "," << lengths.kv_length
-          << " window " << window.left << "," << window.right << " causal " << static_cast<int>(causal);
+          << "i " << i << " j " << j << " offset " << lengths.offset << " lengths "
+          << lengths.q_length << "," << lengths.kv_length << " window " << window.left << ","
+          << window.right << " causal " << static_cast<int>(causal);
     }
     if (keys.first < keys.end) {
       ASSERT_GE(keys.first, 0);
@@ -43,7 +47,10 @@ void Check(const SequenceLengths& lengths, Causal causal, const Window& window, 
       << "offset " << lengths.offset << " window " << window.left << "," << window.right;
   // Sums over any ranges of queries add up.
   for (int64_t cut = 0; cut <= Tq; ++cut) {
-    ASSERT_EQ(VisiblePairs(lengths, causal, window, 0, cut) + VisiblePairs(lengths, causal, window, cut, Tq), pairs) << "cut " << cut;
+    ASSERT_EQ(VisiblePairs(lengths, causal, window, 0, cut) +
+                  VisiblePairs(lengths, causal, window, cut, Tq),
+              pairs)
+        << "cut " << cut;
   }
 }
 
@@ -55,7 +62,8 @@ TEST(MaskTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
       for (int64_t right = -1; right <= 4; ++right) {
         for (int64_t q_length = 0; q_length <= 5; ++q_length) {
           for (int64_t kv_length = 0; kv_length <= 6; ++kv_length) {
-            for (int64_t offset = -7; offset <= 8; ++offset) Check({q_length, kv_length, offset}, causal, {left, right}, 5, 6);
+            for (int64_t offset = -7; offset <= 8; ++offset)
+              Check({q_length, kv_length, offset}, causal, {left, right}, 5, 6);
           }
         }
       }
@@ -66,9 +74,11 @@ TEST(MaskTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
 TEST(MaskTest, ExtremeOffsetsAndWindowsSaturate) {
   const int64_t most = std::numeric_limits<int64_t>::max(), limit = int64_t{1} << 62;  // of offsets
   for (Causal causal : kCausal) {
-    for (int64_t offset : {-limit, -limit + 1, int64_t{-3}, int64_t{0}, int64_t{3}, limit - 1, limit}) {
+    for (int64_t offset :
+         {-limit, -limit + 1, int64_t{-3}, int64_t{0}, int64_t{3}, limit - 1, limit}) {
       for (int64_t left : {int64_t{-1}, int64_t{0}, int64_t{2}, most / 2, most}) {
-        for (int64_t right : {int64_t{-1}, int64_t{0}, int64_t{2}, most / 2, most}) Check({4, 7, offset}, causal, {left, right}, 5, 7);
+        for (int64_t right : {int64_t{-1}, int64_t{0}, int64_t{2}, most / 2, most})
+          Check({4, 7, offset}, causal, {left, right}, 5, 7);
       }
     }
   }

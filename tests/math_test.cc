@@ -1,4 +1,5 @@
-// exp, tanh and softcap of the kernels, on every target that this CPU runs: their stated errors over the floats of their range.
+// exp, tanh and softcap of the kernels, on every target that this CPU runs: their stated errors
+// over the floats of their range.
 #include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,7 +15,8 @@ namespace HWY_NAMESPACE {
 // `n` is a multiple of 64: of the floats of any vector.
 void ExpOf(const float* x, float* y, size_t n) {
   const hn::CappedTag<float, 64> d;
-  for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(ExpNonPositive(d, hn::LoadU(d, x + i)), d, y + i);
+  for (size_t i = 0; i < n; i += hn::Lanes(d))
+    hn::StoreU(ExpNonPositive(d, hn::LoadU(d, x + i)), d, y + i);
 }
 
 void TanhOf(const float* x, float* y, size_t n) {
@@ -67,11 +69,14 @@ Function TanhFor(Target target) {
   }
 }
 
-// Usable targets with code of their own for these functions: those that add products to another one have the other's.
+// Usable targets with code of their own for these functions: those that add products to another one
+// have the other's.
 std::vector<Target> TargetsWithFunctions() {
   std::vector<Target> targets;
   for (Target target : UsableTargets()) {
-    if (target != Target::kAvx512Amx && target != Target::kAvx512Bf16 && target != Target::kNeonBf16) targets.push_back(target);
+    if (target != Target::kAvx512Amx && target != Target::kAvx512Bf16 &&
+        target != Target::kNeonBf16)
+      targets.push_back(target);
   }
   return targets;
 }
@@ -111,7 +116,8 @@ void CheckExp(Target target, uint32_t step) {
   double worst = 0;
   float where = 0;
   for (uint64_t bits = first; bits <= last; bits += static_cast<uint64_t>(step) * kChunk) {
-    for (size_t n = 0; n < kChunk; ++n) x[n] = FromBits(static_cast<uint32_t>(std::min<uint64_t>(bits + n * step, last)));
+    for (size_t n = 0; n < kChunk; ++n)
+      x[n] = FromBits(static_cast<uint32_t>(std::min<uint64_t>(bits + n * step, last)));
     exp(x.data(), y.data(), kChunk);
     for (size_t n = 0; n < kChunk; ++n) {
       const double want = std::exp(static_cast<double>(x[n]));
@@ -130,7 +136,8 @@ void CheckExp(Target target, uint32_t step) {
 }
 
 TEST(ExpTest, ErrorIsBoundedOnASampleOfItsRange) {
-  for (Target target : TargetsWithFunctions()) CheckExp(target, static_cast<uint32_t>(1021 * test::GridStep()));
+  for (Target target : TargetsWithFunctions())
+    CheckExp(target, static_cast<uint32_t>(1021 * test::GridStep()));
 }
 
 TEST(ExpTest, SlowErrorIsBoundedOnEveryFloatOfItsRange) {
@@ -142,8 +149,9 @@ TEST(ExpTest, SpecialValues) {
   for (Target target : TargetsWithFunctions()) {
     // In every lane, beside ordinary values.
     for (size_t lane = 0; lane < 16; ++lane) {
-      for (float special : {0.0f, -0.0f, nan, -nan, -kInf, std::numeric_limits<float>::lowest(), -1e10f, -69.1f, -88.1f, -150.0f,
-                            -std::numeric_limits<float>::denorm_min()}) {
+      for (float special :
+           {0.0f, -0.0f, nan, -nan, -kInf, std::numeric_limits<float>::lowest(), -1e10f, -69.1f,
+            -88.1f, -150.0f, -std::numeric_limits<float>::denorm_min()}) {
         std::vector<float> x(16, -1.0f);
         x[lane] = special;
         const std::vector<float> y = Apply(ExpFor(target), x);
@@ -168,7 +176,8 @@ TEST(ExpTest, NeverExceedsOne) {
   // Weights are exp(s − max): a value above 1 would break |out| ≤ max|v|.
   for (Target target : TargetsWithFunctions()) {
     std::vector<float> x;
-    for (uint32_t bits = ToBits(-0.0f); bits < ToBits(-1.0f); bits += 4093) x.push_back(FromBits(bits));
+    for (uint32_t bits = ToBits(-0.0f); bits < ToBits(-1.0f); bits += 4093)
+      x.push_back(FromBits(bits));
     for (float y : Apply(ExpFor(target), x)) ASSERT_LE(y, 1.0f) << Name(target);
   }
 }
@@ -201,23 +210,29 @@ void CheckTanh(uint32_t step) {
       t.tanh(minus_x.data(), minus_y.data(), kChunk);
       for (size_t n = 0; n < kChunk; ++n) {
         if (std::isnan(x[n])) {
-          if (!std::isnan(y[n]) || !std::isnan(minus_y[n])) FAIL() << Name(t.target) << " hides NaN " << ToBits(x[n]);
+          if (!std::isnan(y[n]) || !std::isnan(minus_y[n]))
+            FAIL() << Name(t.target) << " hides NaN " << ToBits(x[n]);
           continue;
         }
-        if (ToBits(minus_y[n]) != (ToBits(y[n]) | kSign)) FAIL() << Name(t.target) << " is not odd at " << x[n];
+        if (ToBits(minus_y[n]) != (ToBits(y[n]) | kSign))
+          FAIL() << Name(t.target) << " is not odd at " << x[n];
         if (!(y[n] <= 1.0f)) FAIL() << Name(t.target) << " exceeds 1 at " << x[n];
         if (x[n] >= kTanhIsOne && y[n] != 1.0f) FAIL() << Name(t.target) << " is not 1 at " << x[n];
         const double error = std::fabs(static_cast<double>(y[n]) - want[n]);
-        if (!(error <= t.worst * want[n])) t.worst = error / want[n], t.where = x[n];  // at 0 there must be no error
+        // at 0 there must be no error
+        if (!(error <= t.worst * want[n])) t.worst = error / want[n], t.where = x[n];
       }
     }
   }
   for (const Checked& t : all) {
-    EXPECT_LE(t.worst, kTanhError) << Name(t.target) << " at " << t.where << ": " << t.worst * 0x1p24 << " * 2^-24";
+    EXPECT_LE(t.worst, kTanhError)
+        << Name(t.target) << " at " << t.where << ": " << t.worst * 0x1p24 << " * 2^-24";
   }
 }
 
-TEST(TanhTest, IsOddAndBoundedAndItsErrorSmallOnASampleOfAllFloats) { CheckTanh(static_cast<uint32_t>(1021 * test::GridStep())); }
+TEST(TanhTest, IsOddAndBoundedAndItsErrorSmallOnASampleOfAllFloats) {
+  CheckTanh(static_cast<uint32_t>(1021 * test::GridStep()));
+}
 
 TEST(TanhTest, SlowIsOddAndBoundedAndItsErrorSmallOnEveryFloat) { CheckTanh(1); }
 
@@ -229,7 +244,8 @@ TEST(TanhTest, SpecialValues) {
   for (Target target : TargetsWithFunctions()) {
     // In every lane, beside ordinary values.
     for (size_t lane = 0; lane < 16; ++lane) {
-      for (float special : {0.0f, tiny, 1000 * tiny, least, 1e-30f, 1e-5f, kTanhIsOne, 20.0f, 2e19f, most, kInf, nan}) {
+      for (float special : {0.0f, tiny, 1000 * tiny, least, 1e-30f, 1e-5f, kTanhIsOne, 20.0f, 2e19f,
+                            most, kInf, nan}) {
         for (float sign : {1.0f, -1.0f}) {
           const float value = sign * special;
           std::vector<float> x(16, 0.5f);
@@ -239,7 +255,8 @@ TEST(TanhTest, SpecialValues) {
             EXPECT_TRUE(std::isnan(y[lane])) << Name(target);
           } else {
             // tanh(x) rounds to x below 2⁻¹³.
-            EXPECT_EQ(ToBits(y[lane]), ToBits(special < 1 ? value : sign)) << Name(target) << " " << value;
+            EXPECT_EQ(ToBits(y[lane]), ToBits(special < 1 ? value : sign))
+                << Name(target) << " " << value;
           }
           for (size_t n = 0; n < 16; ++n) {
             if (n != lane) {
@@ -258,10 +275,13 @@ TEST(SoftcapTest, IsRightForEveryFiniteCap) {
   const float least = std::numeric_limits<float>::min();
   const float most = std::numeric_limits<float>::max();
   for (const test::Kernel& kernel : test::Kernels()) {
-    for (float cap : {tiny, 100 * tiny, 1e-39f, 0x1p-128f, std::nextafter(0x1p-128f, 1.0f), least, 1e-30f, 0.01f, 1.0f, 50.0f, 1000.0f,
-                      1e30f, 0x1p126f, std::nextafter(0x1p126f, kInf), 0x1p127f, most}) {
-      std::vector<float> s = {0.0f, tiny, 1e-42f, least, 1e-20f, 1e-3f, 1.0f, 7.0f, 1e10f, most, kInf};
-      for (float ratio : {1e-6f, 1e-3f, 0.1f, 0.5f, 1.0f, 3.0f, 7.25f, 8.2f, 8.3f, 100.0f}) s.push_back(std::min(ratio * cap, most));
+    for (float cap : {tiny, 100 * tiny, 1e-39f, 0x1p-128f, std::nextafter(0x1p-128f, 1.0f), least,
+                      1e-30f, 0.01f, 1.0f, 50.0f, 1000.0f, 1e30f, 0x1p126f,
+                      std::nextafter(0x1p126f, kInf), 0x1p127f, most}) {
+      std::vector<float> s = {0.0f, tiny, 1e-42f, least, 1e-20f, 1e-3f,
+                              1.0f, 7.0f, 1e10f,  most,  kInf};
+      for (float ratio : {1e-6f, 1e-3f, 0.1f, 0.5f, 1.0f, 3.0f, 7.25f, 8.2f, 8.3f, 100.0f})
+        s.push_back(std::min(ratio * cap, most));
       for (size_t n = 0, count = s.size(); n < count; ++n) s.push_back(-s[n]);
       s.push_back(std::numeric_limits<float>::quiet_NaN());
       const int64_t Tq = static_cast<int64_t>(s.size());
@@ -283,8 +303,10 @@ TEST(SoftcapTest, IsRightForEveryFiniteCap) {
           continue;
         }
         const double want = c * std::tanh(static_cast<double>(s[n]) / c);
-        // s/c is rounded twice at most (1/c and its product); a subnormal result is rounded to a multiple of the least float.
-        const double bound = std::fabs(want) * (kTanhError + 2 * 0x1p-24) + static_cast<double>(tiny) / 2;
+        // s/c is rounded twice at most (1/c and its product); a subnormal result is rounded to a
+        // multiple of the least float.
+        const double bound =
+            std::fabs(want) * (kTanhError + 2 * 0x1p-24) + static_cast<double>(tiny) / 2;
         EXPECT_LE(std::fabs(static_cast<double>(lse[n]) - want), bound)
             << ToString(kernel) << " cap " << cap << " score " << s[n] << " got " << lse[n];
         EXPECT_LE(std::fabs(lse[n]), cap) << ToString(kernel) << " score " << s[n];

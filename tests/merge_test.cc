@@ -29,7 +29,8 @@ constexpr int64_t kB = 2, kH = 3, kT = 5, kD = 19;
 constexpr int64_t kRows = kB * kH * kT;
 
 State MakeState(test::Storage storage = {}) {
-  return {OwnedTensor(DType::kF32, {kB, kH, kT, kD}, storage), OwnedTensor(DType::kF32, {kB, kH, kT}, storage)};
+  return {OwnedTensor(DType::kF32, {kB, kH, kT, kD}, storage),
+          OwnedTensor(DType::kF32, {kB, kH, kT}, storage)};
 }
 
 State RandomState(test::Random& random, double spread = 3, test::Storage storage = {}) {
@@ -42,11 +43,13 @@ State RandomState(test::Random& random, double spread = 3, test::Storage storage
 Status MergeStates(const std::vector<const State*>& states, State& result) {
   std::vector<PartialState> parts;
   for (const State* state : states) parts.push_back(state->view());
-  return Merge(parts.data(), static_cast<int64_t>(parts.size()), result.out.mutable_view(), result.lse.mutable_view());
+  return Merge(parts.data(), static_cast<int64_t>(parts.size()), result.out.mutable_view(),
+               result.lse.mutable_view());
 }
 
 // The definition, in double.
-void Expected(const std::vector<const State*>& states, int64_t row, std::vector<double>& out, double& lse) {
+void Expected(const std::vector<const State*>& states, int64_t row, std::vector<double>& out,
+              double& lse) {
   double m = -kInf;
   bool nan = false;
   for (const State* s : states) {
@@ -74,8 +77,9 @@ void Expected(const std::vector<const State*>& states, int64_t row, std::vector<
   lse = m + std::log(sum);
 }
 
-// A weight exp(lse − m) carries the rounding of its argument (|lse − m| halves of a unit) and of exp (2 units); sums over n parts, one
-// product, one division: (n + 8) roundings of values up to max|out|, twice for numerator and denominator.
+// A weight exp(lse − m) carries the rounding of its argument (|lse − m| halves of a unit) and of
+// exp (2 units); sums over n parts, one product, one division: (n + 8) roundings of values up to
+// max|out|, twice for numerator and denominator.
 void ExpectMerged(const std::vector<const State*>& states, const State& result, const char* what) {
   for (int64_t row = 0; row < kRows; ++row) {
     std::vector<double> out;
@@ -87,7 +91,8 @@ void ExpectMerged(const std::vector<const State*>& states, const State& result, 
       const double l = s->lse.Get(row);
       if (l == -kInf) continue;
       spread = std::max(spread, std::min(top - l, 104.0));  // below exp(−104) a weight is 0 in f32
-      for (int64_t c = 0; c < kD; ++c) largest = std::max(largest, std::fabs(s->out.Get(row * kD + c)));
+      for (int64_t c = 0; c < kD; ++c)
+        largest = std::max(largest, std::fabs(s->out.Get(row * kD + c)));
     }
     const double t = 2 * (static_cast<double>(states.size()) + 8 + spread) * kEps;
     const double got_lse = result.lse.Get(row);
@@ -136,7 +141,8 @@ TEST(MergeTest, OnePartIsItselfBitForBit) {
 TEST(MergeTest, IsCommutativeToRounding) {
   test::Random random(test::BaseSeed() + 2);
   const State a = RandomState(random), b = RandomState(random), c = RandomState(random);
-  for (const auto& order : std::vector<std::vector<const State*>>{{&a, &b, &c}, {&c, &a, &b}, {&b, &a, &c}, {&c, &b, &a}}) {
+  for (const auto& order : std::vector<std::vector<const State*>>{
+           {&a, &b, &c}, {&c, &a, &b}, {&b, &a, &c}, {&c, &b, &a}}) {
     State result = MakeState();
     ASSERT_TRUE(MergeStates(order, result).ok());
     ExpectMerged({&a, &b, &c}, result, "order");
@@ -152,9 +158,11 @@ TEST(MergeTest, IsAssociativeToRounding) {
   ASSERT_TRUE(MergeStates({&b, &c}, bc).ok());
   ASSERT_TRUE(MergeStates({&a, &bc}, right).ok());
   for (int64_t n = 0; n < kRows; ++n) {
-    // Each side is within its own bound of the exact mean: twice two merges of two parts with a spread of at most ~20.
+    // Each side is within its own bound of the exact mean: twice two merges of two parts with a
+    // spread of at most ~20.
     EXPECT_NEAR(left.lse.Get(n), right.lse.Get(n), 8 * (10 + 20) * kEps);
-    for (int64_t c_ = 0; c_ < kD; ++c_) EXPECT_NEAR(left.out.Get(n * kD + c_), right.out.Get(n * kD + c_), 8 * (10 + 20) * kEps * 5);
+    for (int64_t c_ = 0; c_ < kD; ++c_)
+      EXPECT_NEAR(left.out.Get(n * kD + c_), right.out.Get(n * kD + c_), 8 * (10 + 20) * kEps * 5);
   }
 }
 
@@ -165,7 +173,8 @@ TEST(MergeTest, AnEmptyPartIsTheIdentityEvenWithNaNInIt) {
     State empty = MakeState();
     empty.out.Fill([&] { return junk; });
     empty.lse.Fill([&] { return -kInf; });
-    for (const auto& order : std::vector<std::vector<const State*>>{{&a, &empty}, {&empty, &a}, {&empty, &a, &empty}}) {
+    for (const auto& order :
+         std::vector<std::vector<const State*>>{{&a, &empty}, {&empty, &a}, {&empty, &a, &empty}}) {
       State result = MakeState();
       ASSERT_TRUE(MergeStates(order, result).ok());
       EXPECT_EQ(result.out.Bytes(), a.out.Bytes()) << junk;
@@ -216,7 +225,8 @@ TEST(MergeTest, NaNInAVisibleOutStaysInItsChannel) {
   State a = RandomState(random), b = RandomState(random), result = MakeState();
   a.out.Set(3 * kD + 2, kNaN);
   ASSERT_TRUE(MergeStates({&a, &b}, result).ok());
-  for (int64_t n = 0; n < kRows * kD; ++n) EXPECT_EQ(std::isnan(result.out.Get(n)), n == 3 * kD + 2) << n;
+  for (int64_t n = 0; n < kRows * kD; ++n)
+    EXPECT_EQ(std::isnan(result.out.Get(n)), n == 3 * kD + 2) << n;
 }
 
 TEST(MergeTest, HugeAndTinyLseDoNotOverflow) {
@@ -247,7 +257,8 @@ TEST(MergeTest, AnyStridesAndPlacesGiveTheSameBits) {
       ASSERT_TRUE(MergeStates({&strided, &b}, result).ok());
       EXPECT_EQ(result.out.Bytes(), dense.out.Bytes()) << ToString(storage);
       EXPECT_EQ(result.lse.Bytes(), dense.lse.Bytes()) << ToString(storage);
-      EXPECT_TRUE(result.out.PaddingUntouched() && result.lse.PaddingUntouched()) << ToString(storage);
+      EXPECT_TRUE(result.out.PaddingUntouched() && result.lse.PaddingUntouched())
+          << ToString(storage);
     }
   }
 }
@@ -285,8 +296,10 @@ TEST(MergeTest, LseIsOptional) {
 }
 
 TEST(MergeTest, EmptyShapesAreLegal) {
-  for (std::vector<int64_t> shape : {std::vector<int64_t>{0, 1, 1, 4}, {1, 0, 1, 4}, {1, 1, 0, 4}}) {
-    State part{OwnedTensor(DType::kF32, shape), OwnedTensor(DType::kF32, {shape[0], shape[1], shape[2]})};
+  for (std::vector<int64_t> shape :
+       {std::vector<int64_t>{0, 1, 1, 4}, {1, 0, 1, 4}, {1, 1, 0, 4}}) {
+    State part{OwnedTensor(DType::kF32, shape),
+               OwnedTensor(DType::kF32, {shape[0], shape[1], shape[2]})};
     PartialState view = part.view();
     view.out.data = nullptr;
     view.lse.data = nullptr;
@@ -321,29 +334,61 @@ TEST(MergeTest, EveryErrorNamesTheFieldAndTouchesNoOutput) {
       {"rank of lse", [](Call& c) { c.parts[0].lse.rank = 4; }, {"parts[0].lse", "4", "3"}},
       {"rank of out", [](Call& c) { c.out.rank = 3; }, {"out", "3", "4"}},
       {"rank of out's lse", [](Call& c) { c.lse.rank = 1; }, {"lse", "1", "3"}},
-      {"batch of a part", [](Call& c) { c.parts[1].out.shape[0] = 7; }, {"parts[1].out.shape[0]", "7", "2"}},
-      {"heads of a part", [](Call& c) { c.parts[1].out.shape[1] = 7; }, {"parts[1].out.shape[1]", "7", "3"}},
-      {"queries of a part", [](Call& c) { c.parts[1].out.shape[2] = 7; }, {"parts[1].out.shape[2]", "7", "5"}},
-      {"channels of a part", [](Call& c) { c.parts[1].out.shape[3] = 7; }, {"parts[1].out.shape[3]", "7", "19"}},
-      {"batch of a part's lse", [](Call& c) { c.parts[1].lse.shape[0] = 7; }, {"parts[1].lse.shape[0]", "7", "2"}},
-      {"heads of a part's lse", [](Call& c) { c.parts[1].lse.shape[1] = 7; }, {"parts[1].lse.shape[1]", "7", "3"}},
-      {"queries of a part's lse", [](Call& c) { c.parts[1].lse.shape[2] = 7; }, {"parts[1].lse.shape[2]", "7", "5"}},
+      {"batch of a part",
+       [](Call& c) { c.parts[1].out.shape[0] = 7; },
+       {"parts[1].out.shape[0]", "7", "2"}},
+      {"heads of a part",
+       [](Call& c) { c.parts[1].out.shape[1] = 7; },
+       {"parts[1].out.shape[1]", "7", "3"}},
+      {"queries of a part",
+       [](Call& c) { c.parts[1].out.shape[2] = 7; },
+       {"parts[1].out.shape[2]", "7", "5"}},
+      {"channels of a part",
+       [](Call& c) { c.parts[1].out.shape[3] = 7; },
+       {"parts[1].out.shape[3]", "7", "19"}},
+      {"batch of a part's lse",
+       [](Call& c) { c.parts[1].lse.shape[0] = 7; },
+       {"parts[1].lse.shape[0]", "7", "2"}},
+      {"heads of a part's lse",
+       [](Call& c) { c.parts[1].lse.shape[1] = 7; },
+       {"parts[1].lse.shape[1]", "7", "3"}},
+      {"queries of a part's lse",
+       [](Call& c) { c.parts[1].lse.shape[2] = 7; },
+       {"parts[1].lse.shape[2]", "7", "5"}},
       {"channels of out", [](Call& c) { c.out.shape[3] = 7; }, {"7", "19"}},
       {"queries of out's lse", [](Call& c) { c.lse.shape[2] = 7; }, {"lse", "7", "5"}},
       {"negative shape", [](Call& c) { c.out.shape[3] = -19; }, {"out", "-19"}},
-      {"type of a part", [](Call& c) { c.parts[1].out.dtype = DType::kF16; }, {"parts[1].out", "f16", "f32"}},
-      {"type of a part's lse", [](Call& c) { c.parts[0].lse.dtype = DType::kBF16; }, {"parts[0].lse", "bf16", "f32"}},
+      {"type of a part",
+       [](Call& c) { c.parts[1].out.dtype = DType::kF16; },
+       {"parts[1].out", "f16", "f32"}},
+      {"type of a part's lse",
+       [](Call& c) { c.parts[0].lse.dtype = DType::kBF16; },
+       {"parts[0].lse", "bf16", "f32"}},
       {"type of out", [](Call& c) { c.out.dtype = DType::kI32; }, {"out", "i32", "f32"}},
       {"type of out's lse", [](Call& c) { c.lse.dtype = DType::kI64; }, {"lse", "i64", "f32"}},
-      {"unknown type", [](Call& c) { c.parts[1].out.dtype = static_cast<DType>(77); }, {"parts[1].out"}},
-      {"null out of a part", [](Call& c) { c.parts[1].out.data = nullptr; }, {"parts[1].out", "null"}},
-      {"null lse of a part", [](Call& c) { c.parts[1].lse.data = nullptr; }, {"parts[1].lse", "null"}},
+      {"unknown type",
+       [](Call& c) { c.parts[1].out.dtype = static_cast<DType>(77); },
+       {"parts[1].out"}},
+      {"null out of a part",
+       [](Call& c) { c.parts[1].out.data = nullptr; },
+       {"parts[1].out", "null"}},
+      {"null lse of a part",
+       [](Call& c) { c.parts[1].lse.data = nullptr; },
+       {"parts[1].lse", "null"}},
       {"null out", [](Call& c) { c.out.data = nullptr; }, {"out", "null"}},
       {"null lse", [](Call& c) { c.lse.data = nullptr; }, {"lse", "null"}},
-      {"stride of a part", [](Call& c) { c.parts[1].out.stride[0] = std::numeric_limits<int64_t>::max(); }, {"parts[1].out"}},
-      {"stride of a part's lse", [](Call& c) { c.parts[1].lse.stride[2] = std::numeric_limits<int64_t>::min(); }, {"parts[1].lse"}},
-      {"stride of out", [](Call& c) { c.out.stride[3] = std::numeric_limits<int64_t>::max() / 2; }, {"out"}},
-      {"stride of out's lse", [](Call& c) { c.lse.stride[1] = std::numeric_limits<int64_t>::min(); }, {"lse"}},
+      {"stride of a part",
+       [](Call& c) { c.parts[1].out.stride[0] = std::numeric_limits<int64_t>::max(); },
+       {"parts[1].out"}},
+      {"stride of a part's lse",
+       [](Call& c) { c.parts[1].lse.stride[2] = std::numeric_limits<int64_t>::min(); },
+       {"parts[1].lse"}},
+      {"stride of out",
+       [](Call& c) { c.out.stride[3] = std::numeric_limits<int64_t>::max() / 2; },
+       {"out"}},
+      {"stride of out's lse",
+       [](Call& c) { c.lse.stride[1] = std::numeric_limits<int64_t>::min(); },
+       {"lse"}},
   };
   test::Random random(test::BaseSeed() + 11);
   const State a = RandomState(random), b = RandomState(random);
@@ -355,14 +400,16 @@ TEST(MergeTest, EveryErrorNamesTheFieldAndTouchesNoOutput) {
     const Status status = Merge(call.parts.data(), call.count, call.out, call.lse);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     for (const char* text : rule.message)
-      EXPECT_NE(std::string(status.message()).find(text), std::string::npos) << text << " is not in: " << status.message();
+      EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
+          << text << " is not in: " << status.message();
     EXPECT_TRUE(result.out.Untouched() && result.lse.Untouched());
   }
 }
 
 TEST(MergeTest, NullPartsAreAnError) {
   State result = MakeState();
-  EXPECT_EQ(Merge(nullptr, 2, result.out.mutable_view(), result.lse.mutable_view()).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Merge(nullptr, 2, result.out.mutable_view(), result.lse.mutable_view()).code(),
+            StatusCode::kInvalidArgument);
   EXPECT_TRUE(result.out.Untouched() && result.lse.Untouched());
 }
 

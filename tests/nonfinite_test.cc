@@ -54,7 +54,8 @@ TEST(EmptyRowTest, RowsWithoutAVisibleKeyAreZeroWithLseOfNothingOrOfTheSink) {
       std::vector<int64_t> empty;
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         bool sees = false;
-        for (int64_t j = 0; j < s.Tk; ++j) sees = sees || p.Visible(row / (s.Hq * s.Tq), row / s.Tq % s.Hq, row % s.Tq, j);
+        for (int64_t j = 0; j < s.Tk; ++j)
+          sees = sees || p.Visible(row / (s.Hq * s.Tq), row / s.Tq % s.Hq, row % s.Tq, j);
         if (!sees) empty.push_back(row);
       }
       EXPECT_FALSE(empty.empty());
@@ -64,12 +65,15 @@ TEST(EmptyRowTest, RowsWithoutAVisibleKeyAreZeroWithLseOfNothingOrOfTheSink) {
           const int64_t h = row / s.Tq % s.Hq;
           // lse = σ is no computation: to one rounding.
           if (sinks) {
-            ASSERT_NEAR(p.lse.Get(row), p.sinks.Get(h), 0x1p-23 * std::fabs(p.sinks.Get(h))) << ToString(kernel);
+            ASSERT_NEAR(p.lse.Get(row), p.sinks.Get(h), 0x1p-23 * std::fabs(p.sinks.Get(h)))
+                << ToString(kernel);
           } else {
             ASSERT_EQ(p.lse.Get(row), -kInf) << ToString(kernel);
           }
-          for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(p.out.Get(row * s.dv + c), 0.0) << ToString(kernel);
-          for (int64_t j = 0; j < s.Tk; ++j) ASSERT_EQ(p.weights.Get(row * s.Tk + j), 0.0) << ToString(kernel);
+          for (int64_t c = 0; c < s.dv; ++c)
+            ASSERT_EQ(p.out.Get(row * s.dv + c), 0.0) << ToString(kernel);
+          for (int64_t j = 0; j < s.Tk; ++j)
+            ASSERT_EQ(p.weights.Get(row * s.Tk + j), 0.0) << ToString(kernel);
         }
       }
     }
@@ -91,8 +95,10 @@ TEST(EmptyRowTest, RowsBehindQLengthsAreZeroWithLseOfNothingEvenWithASinkAndNaN)
       const bool padding = row / (s.Hq * s.Tq) == 1 || row % s.Tq >= 7;
       ASSERT_EQ(p.lse.Get(row) == -kInf, padding) << ToString(kernel) << " row " << row;
       if (!padding) continue;
-      for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(p.out.Get(row * s.dv + c), 0.0) << ToString(kernel);
-      for (int64_t j = 0; j < s.Tk; ++j) ASSERT_EQ(p.weights.Get(row * s.Tk + j), 0.0) << ToString(kernel);
+      for (int64_t c = 0; c < s.dv; ++c)
+        ASSERT_EQ(p.out.Get(row * s.dv + c), 0.0) << ToString(kernel);
+      for (int64_t j = 0; j < s.Tk; ++j)
+        ASSERT_EQ(p.weights.Get(row * s.Tk + j), 0.0) << ToString(kernel);
     }
   }
   test::ExpectMatchesReference(p);
@@ -108,13 +114,15 @@ TEST(RemovedPairTest, BadValuesInRemovedKeysNeverReachTheRow) {
       s.Tq = s.Tk = 70;
       if (how == 0) s.mask = Axes::kK;
       if (how == 1) s.bias = Axes::kK;
-      if (how == 2) s.causal = Causal::kTopLeft, s.query_offset = -30;  // the last 30 keys see nobody
+      // the last 30 keys see nobody
+      if (how == 2) s.causal = Causal::kTopLeft, s.query_offset = -30;
       if (how == 3) s.window = {-1, 0}, s.query_offset = -30;
       if (how == 4) s.kv_lengths = DType::kI32;
       if (how == 5) s.mask = Axes::kBHQK;
       if (how == 6) s.mask = Axes::kK, s.mask_type = DType::kBit;
       if (how == 7) s.block_map = Axes::kK, s.block_queries = 3, s.block_keys = 20;
-      if (how == 8) s.parents = DType::kI32, s.query_offset = -30;  // the last 30 keys are of nodes that do not exist
+      // the last 30 keys are of nodes that do not exist
+      if (how == 8) s.parents = DType::kI32, s.query_offset = -30;
       RandomProblem p(s, test::BaseSeed());
       if (how == 0) p.mask.Fill([n = 0]() mutable { return n++ < 40 ? 1.0 : 0.0; });
       if (how == 1) p.bias.Fill([n = 0]() mutable { return n++ < 40 ? 0.5 : -kInf; });
@@ -171,12 +179,15 @@ TEST(RemovedPairTest, SomeRowsSeeTheBadKeyAndOthersDoNot) {
                 const double x = p.out.Get(row * s.dv + c);
                 if (!sees || (!in_k && c != 2)) {
                   ASSERT_TRUE(std::isfinite(x))
-                      << ToString(kernel) << " key " << key << " row " << row << " channel " << c << (in_k ? " k " : " v ") << bad;
+                      << ToString(kernel) << " key " << key << " row " << row << " channel " << c
+                      << (in_k ? " k " : " v ") << bad;
                 } else if (!in_k) {
                   // Inf·p is Inf, unless p is 0 in f32: NaN. Never finite.
-                  ASSERT_FALSE(std::isfinite(x)) << ToString(kernel) << " key " << key << " row " << row;
+                  ASSERT_FALSE(std::isfinite(x))
+                      << ToString(kernel) << " key " << key << " row " << row;
                 } else if (std::isnan(bad)) {
-                  ASSERT_TRUE(std::isnan(x)) << ToString(kernel) << " key " << key << " row " << row;
+                  ASSERT_TRUE(std::isnan(x))
+                      << ToString(kernel) << " key " << key << " row " << row;
                 }
               }
               if (in_k && std::isnan(bad)) {
@@ -205,7 +216,8 @@ TEST(RemovedPairTest, RowsThatDoNotSeeABadKeyStayFiniteWhateverRemovesIt) {
         const int64_t i = n / s.Tk % s.Tq, j = n % s.Tk;
         p.mask.Set(n, i / 16 == j / 64 && (i + j) % 3 != 0);
       }
-      const std::vector<int64_t> bad_keys = how == 3 ? std::vector<int64_t>{165, 180, 199} : std::vector<int64_t>{5, 70, 130, 199};
+      const std::vector<int64_t> bad_keys =
+          how == 3 ? std::vector<int64_t>{165, 180, 199} : std::vector<int64_t>{5, 70, 130, 199};
       for (int64_t j : bad_keys) {
         for (int64_t h = 0; h < s.Hkv; ++h) (in_k ? p.k : p.v).SetAt({0, h, j, 2}, kNaN);
       }
@@ -254,7 +266,8 @@ TEST(RemovedPairTest, LowestFiniteBiasDoesNotRemove) {
   s.bias = Axes::kQK;
   for (const Kernel& kernel : test::Kernels()) {
     RandomProblem p(s, test::BaseSeed());
-    // Rows where all keys have it: the mean of V by q·k is lost in the rounding of lowest(), so all weigh the same. Others: weight 0.
+    // Rows where all keys have it: the mean of V by q·k is lost in the rounding of lowest(), so all
+    // weigh the same. Others: weight 0.
     for (int64_t i = 0; i < s.Tq; ++i) {
       for (int64_t j = 0; j < s.Tk; ++j) p.bias.SetAt({i, j}, i % 2 == 0 || j < 30 ? kLowest : 0.0);
     }
@@ -264,7 +277,8 @@ TEST(RemovedPairTest, LowestFiniteBiasDoesNotRemove) {
       for (int64_t j = 0; j < s.Tk; ++j) {
         const double w = p.weights.Get(row * s.Tk + j);
         if (all) {
-          ASSERT_NEAR(w, 1.0 / static_cast<double>(s.Tk), 1e-6) << ToString(kernel) << " row " << row;
+          ASSERT_NEAR(w, 1.0 / static_cast<double>(s.Tk), 1e-6)
+              << ToString(kernel) << " row " << row;
         } else if (j < 30) {
           ASSERT_EQ(w, 0) << ToString(kernel);
         }
@@ -280,7 +294,9 @@ TEST(RemovedPairTest, LowestBiasOnTheOnlyVisibleKeysKeepsTheRow) {
     ProblemSpec s = Spec();
     s.bias = Axes::kQK, s.bias_type = type;
     RandomProblem p(s, test::BaseSeed());
-    const double lowest = type == DType::kF16 ? -65504.0 : type == DType::kBF16 ? -0x1.FEp127 : kLowest;
+    const double lowest = type == DType::kF16    ? -65504.0
+                          : type == DType::kBF16 ? -0x1.FEp127
+                                                 : kLowest;
     p.bias.Fill([n = 0, lowest]() mutable { return n++ % 3 == 0 ? lowest : -kInf; });
     for (const Kernel& kernel : test::Kernels()) {
       RunOn(kernel, p);
@@ -288,7 +304,8 @@ TEST(RemovedPairTest, LowestBiasOnTheOnlyVisibleKeysKeepsTheRow) {
         double sum = 0;
         for (int64_t j = 0; j < s.Tk; ++j) {
           const double w = p.weights.Get(row * s.Tk + j);
-          ASSERT_EQ(w > 0, (row % s.Tq * s.Tk + j) % 3 == 0) << ToString(kernel) << " " << Name(type);
+          ASSERT_EQ(w > 0, (row % s.Tq * s.Tk + j) % 3 == 0)
+              << ToString(kernel) << " " << Name(type);
           sum += w;
         }
         ASSERT_NEAR(sum, 1, 1e-5) << ToString(kernel) << " " << Name(type);
@@ -309,14 +326,17 @@ TEST(VisibleNaNTest, NaNInAQueryGivesANaNRowAndOnlyThatRow) {
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         const bool bad = row == (1 * s.Hq + 2) * s.Tq + i;
         ASSERT_EQ(std::isnan(p.lse.Get(row)), bad) << ToString(kernel) << " row " << row;
-        for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " row " << row;
+        for (int64_t c = 0; c < s.dv; ++c)
+          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad)
+              << ToString(kernel) << " row " << row;
       }
     }
   }
 }
 
 TEST(VisibleNaNTest, NaNInAVisibleKeyGivesNaNRowsEvenBesideLargerScores) {
-  // max(NaN, x) hides NaN on some targets; wherever the key stands, and whatever the others' scores.
+  // max(NaN, x) hides NaN on some targets; wherever the key stands, and whatever the others'
+  // scores.
   for (int64_t key : {0, 1, 15, 16, 17, 31, 32, 63, 64, 69}) {
     for (float scale : test::Thinned({0.2f, 100.0f, 0.0f})) {
       ProblemSpec s = Spec();
@@ -327,9 +347,11 @@ TEST(VisibleNaNTest, NaNInAVisibleKeyGivesNaNRowsEvenBesideLargerScores) {
         RunOn(kernel, p);
         for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
           const bool bad = row / s.Tq % s.Hq >= 2;
-          ASSERT_EQ(std::isnan(p.lse.Get(row)), bad) << ToString(kernel) << " key " << key << " scale " << scale;
+          ASSERT_EQ(std::isnan(p.lse.Get(row)), bad)
+              << ToString(kernel) << " key " << key << " scale " << scale;
           for (int64_t c = 0; c < s.dv; ++c)
-            ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " key " << key << " scale " << scale;
+            ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad)
+                << ToString(kernel) << " key " << key << " scale " << scale;
         }
       }
     }
@@ -347,7 +369,8 @@ TEST(VisibleNaNTest, NaNInAVisibleValueReachesItsChannelOnly) {
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         const bool reads = row / s.Tq / s.Hq == 0 && row / s.Tq % s.Hq >= 2;
         for (int64_t c = 0; c < s.dv; ++c)
-          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), reads && c == 17) << ToString(kernel) << " row " << row << " channel " << c;
+          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), reads && c == 17)
+              << ToString(kernel) << " row " << row << " channel " << c;
         ASSERT_TRUE(std::isfinite(p.lse.Get(row))) << ToString(kernel);
       }
     }
@@ -374,7 +397,8 @@ TEST(VisibleNaNTest, PlusInfinityInAScoreOrBiasGivesNaN) {
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         const bool bad = how == 1 || row % s.Tq == 5;
         for (int64_t c = 0; c < s.dv; ++c)
-          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad) << ToString(kernel) << " row " << row << " how " << how;
+          ASSERT_EQ(std::isnan(p.out.Get(row * s.dv + c)), bad)
+              << ToString(kernel) << " row " << row << " how " << how;
       }
     }
   }
@@ -394,7 +418,8 @@ TEST(VisibleNaNTest, MinusInfinityAsAScoreOfAVisibleKeyHasWeightZero) {
     for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
       ASSERT_TRUE(std::isfinite(p.lse.Get(row))) << ToString(kernel);
       ASSERT_EQ(p.weights.Get(row * s.Tk + 40), 0) << ToString(kernel);
-      for (int64_t c = 0; c < s.dv; ++c) ASSERT_TRUE(std::isfinite(p.out.Get(row * s.dv + c))) << ToString(kernel);
+      for (int64_t c = 0; c < s.dv; ++c)
+        ASSERT_TRUE(std::isfinite(p.out.Get(row * s.dv + c))) << ToString(kernel);
     }
   }
 }
@@ -427,7 +452,8 @@ TEST(SinkTest, NaNSinkGivesNaNRowsOfItsHead) {
     RandomProblem p(s, test::BaseSeed());
     p.sinks.Set(1, kNaN);
     RunOn(kernel, p);
-    for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) ASSERT_EQ(std::isnan(p.lse.Get(row)), row / s.Tq % s.Hq == 1) << ToString(kernel);
+    for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row)
+      ASSERT_EQ(std::isnan(p.lse.Get(row)), row / s.Tq % s.Hq == 1) << ToString(kernel);
   }
 }
 

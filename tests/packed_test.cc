@@ -1,4 +1,5 @@
-// Packed (ragged) batches: each sequence has the bits that it has alone, and nothing outside of the sequences is read or written.
+// Packed (ragged) batches: each sequence has the bits that it has alone, and nothing outside of the
+// sequences is read or written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,12 +31,15 @@ using test::Same;
 
 ProblemSpec Spec(DType q = DType::kI32, DType k = DType::kI32) {
   ProblemSpec s;
-  s.B = 5, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 150, s.dk = 12, s.dv = 9, s.cu_seqlens_q = q, s.cu_seqlens_k = k;
+  s.B = 5, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 150, s.dk = 12, s.dv = 9, s.cu_seqlens_q = q,
+  s.cu_seqlens_k = k;
   return s;
 }
 
-constexpr DType kPackings[][2] = {
-    {DType::kI32, DType::kI32}, {DType::kI64, DType::kNone}, {DType::kNone, DType::kI64}, {DType::kI64, DType::kI32}};
+constexpr DType kPackings[][2] = {{DType::kI32, DType::kI32},
+                                  {DType::kI64, DType::kNone},
+                                  {DType::kNone, DType::kI64},
+                                  {DType::kI64, DType::kI32}};
 
 // [first, first + count) of an axis.
 template <class View>
@@ -61,21 +65,27 @@ Problem Alone(const RandomProblem& p, int64_t b) {
   const RandomProblem::Rows queries = p.QueriesOf(b), keys = p.KeysOf(b);
   Problem alone = p.problem;
   alone.cu_seqlens_q = alone.cu_seqlens_k = TensorView();
-  const auto rows = [](auto view, const RandomProblem::Rows& of) { return Cut(Cut(view, 0, of.batch, 1), 2, of.first, of.count); };
+  const auto rows = [](auto view, const RandomProblem::Rows& of) {
+    return Cut(Cut(view, 0, of.batch, 1), 2, of.first, of.count);
+  };
   alone.q = rows(alone.q, queries);
   alone.k = rows(alone.k, keys);
   alone.v = rows(alone.v, keys);
   alone.out = rows(alone.out, queries);
   if (alone.lse.present()) alone.lse = rows(alone.lse, queries);
   for (MutableTensorView* matrix : {&alone.weights, &alone.scores}) {
-    if (matrix->present()) *matrix = Cut(Cut(Cut(*matrix, 0, b, 1), 2, 0, queries.count), 3, 0, keys.count);
+    if (matrix->present())
+      *matrix = Cut(Cut(Cut(*matrix, 0, b, 1), 2, 0, queries.count), 3, 0, keys.count);
   }
   Score& score = alone.score;
-  for (TensorView* view : {&score.bias, &score.mask}) *view = CutBroadcast(*view, b, queries.count, keys.count);
+  for (TensorView* view : {&score.bias, &score.mask})
+    *view = CutBroadcast(*view, b, queries.count, keys.count);
   const auto blocks = [](int64_t n, int64_t size) { return (n + size - 1) / size; };
   score.block_map.visible =
-      CutBroadcast(score.block_map.visible, b, blocks(queries.count, s.block_queries), blocks(keys.count, s.block_keys));
-  if (score.parents.present()) score.parents = Cut(Cut(score.parents, 0, b, 1), 1, 0, queries.count);
+      CutBroadcast(score.block_map.visible, b, blocks(queries.count, s.block_queries),
+                   blocks(keys.count, s.block_keys));
+  if (score.parents.present())
+    score.parents = Cut(Cut(score.parents, 0, b, 1), 1, 0, queries.count);
   for (TensorView* view : {&score.query_offsets, &score.q_lengths, &score.kv_lengths}) {
     if (view->present()) *view = Cut(*view, 0, b, 1);
   }
@@ -83,7 +93,8 @@ Problem Alone(const RandomProblem& p, int64_t b) {
 }
 
 // A problem of sequences that begin and end at these rows, without spare ones.
-RandomProblem WithSequences(ProblemSpec s, const std::vector<int64_t>& q_ends, const std::vector<int64_t>& k_ends) {
+RandomProblem WithSequences(ProblemSpec s, const std::vector<int64_t>& q_ends,
+                            const std::vector<int64_t>& k_ends) {
   s.B = static_cast<int64_t>(q_ends.size()) - 1;
   s.Tq = s.Tk = 0;
   for (size_t b = 1; b < q_ends.size(); ++b) {
@@ -145,9 +156,11 @@ TEST(PackedTest, EachSequenceHasTheBitsThatItHasAlone) {
 TEST(PackedTest, WeightsAndScoresToo) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
-    for (ScoreStage stage : test::Thinned({ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked, ScoreStage::kWeights})) {
+    for (ScoreStage stage : test::Thinned({ScoreStage::kScaled, ScoreStage::kSoftcapped,
+                                           ScoreStage::kMasked, ScoreStage::kWeights})) {
       ProblemSpec s = Spec(packing[0], packing[1]);
-      s.Tq = 20, s.Tk = 70, s.causal = Causal::kBottomRight, s.weights = true, s.scores = stage, s.softcap = 3;
+      s.Tq = 20, s.Tk = 70, s.causal = Causal::kBottomRight, s.weights = true, s.scores = stage,
+      s.softcap = 3;
       RandomProblem p(s, ++seed);
       SCOPED_TRACE("seed " + std::to_string(seed));
       ExpectEachSequenceAsAlone(p);
@@ -162,9 +175,11 @@ TEST(PackedTest, EverythingThatAScoreCanHave) {
     for (int which : test::Thinned({0, 1, 2, 3})) {
       ProblemSpec s = Spec(packing[0], packing[1]);
       s.B = 3, s.Tq = 25;
-      s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK, s.bias_removes = 0.1, s.mask = Axes::kBHQK;
+      s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK, s.bias_removes = 0.1,
+      s.mask = Axes::kBHQK;
       s.mask_type = which % 2 == 0 ? DType::kBit : DType::kBool, s.fixed_mask = which == 3;
-      s.block_map = Axes::kBHQK, s.block_queries = 7, s.block_keys = 20, s.weights = true, s.scores = ScoreStage::kMasked;
+      s.block_map = Axes::kBHQK, s.block_queries = 7, s.block_keys = 20, s.weights = true,
+      s.scores = ScoreStage::kMasked;
       s.window = {60, 30}, s.causal = which == 1 ? Causal::kBottomRight : Causal::kNone;
       if (which == 2) s.query_offsets = DType::kI32;
       if (which == 3) s.parents = DType::kI64, s.query_offset = 11;
@@ -221,14 +236,16 @@ TEST(PackedTest, SequencesOfOneLengthAreTheDenseBatch) {
   // BTHD memory is a packed batch of B sequences of T rows as it lies there.
   for (int64_t Tq : {1, 33}) {
     ProblemSpec s;
-    s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = Tq, s.Tk = 70, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
+    s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = Tq, s.Tk = 70, s.dk = 16, s.dv = 12,
+    s.causal = Causal::kBottomRight;
     s.q.layout = s.k.layout = s.v.layout = s.out.layout = Layout::kSwapped;
     s.lse = false;
     RandomProblem dense(s, test::BaseSeed());
     RandomProblem packed = dense;
     packed.out = OwnedTensor(DType::kF32, {s.B, s.Hq, s.Tq, s.dv}, s.out);
     packed.Refresh();
-    const int32_t cu_q[] = {0, static_cast<int32_t>(Tq), static_cast<int32_t>(2 * Tq), static_cast<int32_t>(3 * Tq)};
+    const int32_t cu_q[] = {0, static_cast<int32_t>(Tq), static_cast<int32_t>(2 * Tq),
+                            static_cast<int32_t>(3 * Tq)};
     const int64_t cu_k[] = {0, 70, 140, 210};
     const auto flat = [&](auto view) {
       view.shape[2] *= s.B;
@@ -242,7 +259,8 @@ TEST(PackedTest, SequencesOfOneLengthAreTheDenseBatch) {
     packed.problem.cu_seqlens_q = View(cu_q, {4});
     packed.problem.cu_seqlens_k = View(cu_k, {4});
     for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
-      EXPECT_TRUE(Same(RunSerial(kernel, packed), RunSerial(kernel, dense))) << ToString(kernel) << " Tq " << Tq;
+      EXPECT_TRUE(Same(RunSerial(kernel, packed), RunSerial(kernel, dense)))
+          << ToString(kernel) << " Tq " << Tq;
     }
   }
 }
@@ -280,10 +298,13 @@ TEST(PackedTest, LayoutsAndStridesOfAnySort) {
 }
 
 TEST(PackedTest, MemoryOutsideOfTheSequencesIsNeverTouched) {
-  // The tensors end with the last row of the last sequence, an inaccessible page behind it, while their shapes promise more.
+  // The tensors end with the last row of the last sequence, an inaccessible page behind it, while
+  // their shapes promise more.
   ProblemSpec s;
-  s.B = 1, s.Hq = 2, s.Hkv = 1, s.Tq = 21, s.Tk = 45, s.dk = 20, s.dv = 33, s.causal = Causal::kBottomRight;
-  s.q.placement = s.k.placement = s.v.placement = s.out.placement = s.rest.placement = Placement::kBeforeGuard;
+  s.B = 1, s.Hq = 2, s.Hkv = 1, s.Tq = 21, s.Tk = 45, s.dk = 20, s.dv = 33,
+  s.causal = Causal::kBottomRight;
+  s.q.placement = s.k.placement = s.v.placement = s.out.placement = s.rest.placement =
+      Placement::kBeforeGuard;
   s.q.layout = s.out.layout = Layout::kSwapped;  // heads inside rows
   s.lse = false;
   RandomProblem p(s, test::BaseSeed());
@@ -344,7 +365,8 @@ TEST(PackedTest, UpdateIsAFreshPlan) {
   RandomProblem first(s, 1);
   std::vector<RandomProblem> steps;
   std::vector<reference::ForwardResult> references;
-  for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 700}, {64, 64}, {7, 0}, {0, 30}, {33, 601}, {40, 150}}) {
+  for (auto [Tq, Tk] :
+       {std::pair<int64_t, int64_t>{1, 700}, {64, 64}, {7, 0}, {0, 30}, {33, 601}, {40, 150}}) {
     s.Tq = Tq, s.Tk = Tk;
     steps.emplace_back(s, test::BaseSeed() + static_cast<uint64_t>(Tq));
     references.push_back(reference::Forward(steps.back().problem));
@@ -354,7 +376,8 @@ TEST(PackedTest, UpdateIsAFreshPlan) {
     options.max_queries = 64, options.max_keys = 700;
     Plan plan;
     ASSERT_TRUE(Plan::Create(first.problem, options, &plan).ok());
-    for (int64_t step : test::Thinned(test::Numbers(0, static_cast<int64_t>(steps.size()) - 1), 2)) {
+    for (int64_t step :
+         test::Thinned(test::Numbers(0, static_cast<int64_t>(steps.size()) - 1), 2)) {
       const size_t n = static_cast<size_t>(step);
       RandomProblem& p = steps[n];
       SCOPED_TRACE(ToString(kernel) + " " + ToString(p.spec));
@@ -400,7 +423,8 @@ TEST(PackedTest, CostCountsThePairsOfEachSequence) {
       double pairs = 0;
       for (int64_t b = 0; b < s.B; ++b) {
         for (int64_t i = 0; i < s.Tq; ++i) {
-          for (int64_t j = 0; j < s.Tk; ++j) pairs += p.InBand(b, i, j) ? static_cast<double>(s.Hq) : 0;
+          for (int64_t j = 0; j < s.Tk; ++j)
+            pairs += p.InBand(b, i, j) ? static_cast<double>(s.Hq) : 0;
         }
       }
       Plan plan;

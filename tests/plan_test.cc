@@ -46,7 +46,8 @@ Plan MakePlan(const Problem& problem, const PlanOptions& options = {}) {
 
 TEST(WorkspaceTest, IsAFixedPartForEachWorkerPlusPartials) {
   for (const Kernel& kernel : test::Kernels()) {
-    for (const Problem& p : {Shapes(1, 8, 8, 512, 512, 64, 64), Shapes(1, 32, 8, 1, 32768, 128, 128), Shapes(4, 6, 2, 33, 777, 40, 24),
+    for (const Problem& p : {Shapes(1, 8, 8, 512, 512, 64, 64),
+                             Shapes(1, 32, 8, 1, 32768, 128, 128), Shapes(4, 6, 2, 33, 777, 40, 24),
                              Shapes(1, 1, 1, 1, 1, 1, 1), Shapes(1, 1, 1, 0, 5, 3, 3)}) {
       const Plan plan = MakePlan(p, test::Options(kernel));
       const size_t one = plan.WorkspaceBytes(1), each = plan.WorkspaceBytes(2) - one;
@@ -57,7 +58,8 @@ TEST(WorkspaceTest, IsAFixedPartForEachWorkerPlusPartials) {
   }
 }
 
-// Sizes that a dense tensor could never have, by strides of 0: a plan is refused or needs more memory than there is, and nothing overflows on the way.
+// Sizes that a dense tensor could never have, by strides of 0: a plan is refused or needs more
+// memory than there is, and nothing overflows on the way.
 TEST(WorkspaceTest, OfAbsurdSizesIsMoreThanThereIs) {
   const float x = 1;
   const uint8_t allowed = 1;
@@ -91,7 +93,8 @@ TEST(WorkspaceTest, OfAbsurdSizesIsMoreThanThereIs) {
     size_t before = 0;
     for (int workers = 1; workers > 0 && workers < (1 << 30); workers *= 2) {
       const size_t bytes = plan.WorkspaceBytes(workers);
-      EXPECT_TRUE(bytes > before || bytes == std::numeric_limits<size_t>::max()) << plan.ToString() << workers;
+      EXPECT_TRUE(bytes > before || bytes == std::numeric_limits<size_t>::max())
+          << plan.ToString() << workers;
       before = bytes;
     }
   }
@@ -106,14 +109,16 @@ TEST(WorkspaceTest, OfAWorkerIsSmall) {
   for (const Kernel& kernel : test::BF16Kernels()) kernels.push_back(kernel);
   for (const Kernel& kernel : kernels) {
     const bool bf16 = kernel.product == Product::kBF16;
-    for (const Limit& limit : {Limit{1, 1, 256u << 10}, Limit{32, 32, 256u << 10}, Limit{64, 64, 256u << 10}, Limit{128, 128, 256u << 10},
-                               Limit{576, 512, 1u << 20}}) {
+    for (const Limit& limit :
+         {Limit{1, 1, 256u << 10}, Limit{32, 32, 256u << 10}, Limit{64, 64, 256u << 10},
+          Limit{128, 128, 256u << 10}, Limit{576, 512, 1u << 20}}) {
       for (int64_t Hq : {1, 8, 16}) {  // one KV head: all of them may be stacked
         for (int64_t Tq : {1, 100, 8192}) {
           Problem problem = Shapes(1, Hq, 1, Tq, 8192, limit.dk, limit.dv);
           if (bf16) problem.q.dtype = problem.k.dtype = problem.v.dtype = DType::kBF16;
           const Plan plan = MakePlan(problem, test::Options(kernel));
-          EXPECT_LE(plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1), bf16 ? std::max(limit.bytes, size_t{512} << 10) : limit.bytes)
+          EXPECT_LE(plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1),
+                    bf16 ? std::max(limit.bytes, size_t{512} << 10) : limit.bytes)
               << ToString(kernel) << " d " << limit.dk << " Hq " << Hq << " Tq " << Tq;
         }
       }
@@ -140,13 +145,17 @@ TEST(WorkspaceTest, IsIndependentOfTheNumberOfQueriesAndKeysWithoutSplits) {
 
 TEST(WorkspaceTest, IsIndependentOfTheBatchWithoutSplits) {
   for (const Kernel& kernel : test::Kernels()) {
-    const size_t one = MakePlan(Shapes(1, 4, 2, 16, 32, 64, 64), test::Options(kernel)).WorkspaceBytes(1);
-    EXPECT_EQ(one, MakePlan(Shapes(100, 4, 2, 16, 32, 64, 64), test::Options(kernel)).WorkspaceBytes(1)) << ToString(kernel);
+    const size_t one =
+        MakePlan(Shapes(1, 4, 2, 16, 32, 64, 64), test::Options(kernel)).WorkspaceBytes(1);
+    EXPECT_EQ(one,
+              MakePlan(Shapes(100, 4, 2, 16, 32, 64, 64), test::Options(kernel)).WorkspaceBytes(1))
+        << ToString(kernel);
   }
 }
 
 TEST(WorkspaceTest, PartialsAreNoMoreThanAStateForEachRowAndSplit) {
-  // With splits of s keys asked for, a plan has at most ⌈Tk / block⌉ of them; here blocks of 16 keys at least.
+  // With splits of s keys asked for, a plan has at most ⌈Tk / block⌉ of them; here blocks of 16
+  // keys at least.
   for (const Kernel& kernel : test::Kernels()) {
     const int64_t Hq = 8, Tq = 2, Tk = 4096, dv = 32, split = 512;
     PlanOptions options = test::Options(kernel);
@@ -154,10 +163,13 @@ TEST(WorkspaceTest, PartialsAreNoMoreThanAStateForEachRowAndSplit) {
     const Plan plan = MakePlan(Shapes(1, Hq, 2, Tq, Tk, 32, dv), options);
     const size_t each = plan.WorkspaceBytes(2) - plan.WorkspaceBytes(1);
     const size_t partials = plan.WorkspaceBytes(1) - each;
-    const size_t state = static_cast<size_t>(dv + 16) * 4;  // out, and lse in no more than a cache line
+    // out, and lse in no more than a cache line
+    const size_t state = static_cast<size_t>(dv + 16) * 4;
     // The hook is an upper bound: a plan of its own may split finer, but not below an eighth of it.
-    EXPECT_LE(partials, static_cast<size_t>(8 * Tk / split * Hq * Tq) * state + 4096) << ToString(kernel);
-    EXPECT_GE(partials, static_cast<size_t>(2 * Hq * Tq) * (dv + 1) * 4) << ToString(kernel) << ": two splits at least need a state each";
+    EXPECT_LE(partials, static_cast<size_t>(8 * Tk / split * Hq * Tq) * state + 4096)
+        << ToString(kernel);
+    EXPECT_GE(partials, static_cast<size_t>(2 * Hq * Tq) * (dv + 1) * 4)
+        << ToString(kernel) << ": two splits at least need a state each";
   }
 }
 
@@ -168,7 +180,8 @@ TEST(WorkspaceTest, IsNeverOverrun) {
   for (int64_t n : test::Thinned(test::Numbers(0, 29), 4)) {
     ProblemSpec s;
     s.B = random.Between(1, 2), s.Hkv = random.Between(1, 2), s.Hq = s.Hkv * random.Between(1, 5);
-    s.Tq = random.Between(1, 70), s.Tk = random.Between(1, 300), s.dk = random.Between(1, 140), s.dv = random.Between(1, 140);
+    s.Tq = random.Between(1, 70), s.Tk = random.Between(1, 300), s.dk = random.Between(1, 140),
+    s.dv = random.Between(1, 140);
     s.weights = random.Chance(0.5), s.kv_lengths = random.Chance(0.5) ? DType::kI32 : DType::kNone;
     s.bias = random.Chance(0.5) ? Axes::kHQK : Axes::kAbsent;
     const int64_t split_keys = random.Chance(0.5) ? 37 : 0;
@@ -179,7 +192,8 @@ TEST(WorkspaceTest, IsNeverOverrun) {
       options.split_keys = split_keys;
       const Plan plan = MakePlan(p.problem, options);
       p.ResetOutputs();
-      const Status status = test::RunHostDriven(plan, p.problem, static_cast<int>(1 + n % 3), test::BaseSeed());
+      const Status status =
+          test::RunHostDriven(plan, p.problem, static_cast<int>(1 + n % 3), test::BaseSeed());
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernel) << "\n" << ToString(s);
     }
@@ -191,11 +205,13 @@ TEST(WorkspaceTest, IsNeverOverrun) {
 TEST(CostTest, CountsVisiblePairsExactly) {
   uint64_t seed = test::BaseSeed();
   for (Causal causal : {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight}) {
-    for (Window window : {Window{-1, -1}, Window{0, 0}, Window{7, -1}, Window{-1, 3}, Window{12, 2}, Window{1000, 1000}}) {
+    for (Window window : {Window{-1, -1}, Window{0, 0}, Window{7, -1}, Window{-1, 3}, Window{12, 2},
+                          Window{1000, 1000}}) {
       for (int offset = 0; offset < 4; ++offset) {
         for (int lengths : test::Thinned({0, 1, 2, 3})) {
           ProblemSpec s;
-          s.B = 3, s.Hq = 6, s.Hkv = 2, s.Tq = 23, s.Tk = 41, s.dk = 5, s.dv = 3, s.causal = causal, s.window = window;
+          s.B = 3, s.Hq = 6, s.Hkv = 2, s.Tq = 23, s.Tk = 41, s.dk = 5, s.dv = 3, s.causal = causal,
+          s.window = window;
           if (offset == 1) s.query_offset = 11;
           if (offset == 2) s.query_offset = -9;
           if (offset == 3) s.query_offsets = DType::kI64;
@@ -206,7 +222,8 @@ TEST(CostTest, CountsVisiblePairsExactly) {
           double pairs = 0;
           for (int64_t b = 0; b < s.B; ++b) {
             for (int64_t i = 0; i < s.Tq; ++i) {
-              for (int64_t j = 0; j < s.Tk; ++j) pairs += p.InBand(b, i, j) ? static_cast<double>(s.Hq) : 0;
+              for (int64_t j = 0; j < s.Tk; ++j)
+                pairs += p.InBand(b, i, j) ? static_cast<double>(s.Hq) : 0;
             }
           }
           const Cost cost = MakePlan(p.problem).cost();
@@ -244,7 +261,8 @@ TEST(CostTest, OfHugeProblemsIsNotCutToIntegers) {
 }
 
 TEST(CostTest, NothingToDoCostsNothing) {
-  for (const Problem& p : {Shapes(0, 4, 2, 5, 5, 8, 8), Shapes(2, 4, 2, 0, 5, 8, 8), Shapes(2, 4, 2, 5, 0, 8, 8)}) {
+  for (const Problem& p :
+       {Shapes(0, 4, 2, 5, 5, 8, 8), Shapes(2, 4, 2, 0, 5, 8, 8), Shapes(2, 4, 2, 5, 0, 8, 8)}) {
     const Cost cost = MakePlan(p).cost();
     EXPECT_EQ(cost.pairs, 0);
     EXPECT_EQ(cost.flops, 0);
@@ -279,8 +297,9 @@ TEST(PlanTest, SaysWhatItWillDo) {
     EXPECT_EQ(plan.target(), kernel.target);
     EXPECT_EQ(plan.engine(), kernel.engine);
     const std::string text = plan.ToString();
-    for (const std::string& word : {std::string(Name(kernel.target)), std::string(Name(kernel.engine)), std::string("77"),
-                                    std::string("91"), std::string("24"), std::string("28")}) {
+    for (const std::string& word :
+         {std::string(Name(kernel.target)), std::string(Name(kernel.engine)), std::string("77"),
+          std::string("91"), std::string("24"), std::string("28")}) {
       EXPECT_NE(text.find(word), std::string::npos) << word << " is not in:\n" << text;
     }
     EXPECT_GT(std::count(text.begin(), text.end(), '\n'), 1) << "several lines";
@@ -348,7 +367,8 @@ TEST(PlanTest, DoesNotKeepPointersToTheLengthsItRead) {
   RandomProblem p(s, test::BaseSeed());
   Plan plan;
   {
-    test::OwnedTensor lengths = p.kv_lengths.CopiedTo({test::Layout::kDense, Placement::kBeforeGuard});
+    test::OwnedTensor lengths =
+        p.kv_lengths.CopiedTo({test::Layout::kDense, Placement::kBeforeGuard});
     Problem other = p.problem;
     other.score.kv_lengths = lengths.view();
     plan = MakePlan(other);
@@ -371,9 +391,11 @@ TEST(PlanTest, RunsOnSeveralThreadsAtTheSameTime) {
     for (RandomProblem& p : problems) p.ResetOutputs();
     const Plan plan = MakePlan(problems[0].problem, test::Options(kernel));
     std::vector<std::thread> threads;
-    for (RandomProblem& p : problems) threads.emplace_back([&] { EXPECT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok()); });
+    for (RandomProblem& p : problems)
+      threads.emplace_back([&] { EXPECT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok()); });
     for (std::thread& thread : threads) thread.join();
-    for (size_t n = 0; n < problems.size(); ++n) EXPECT_TRUE(test::Matches(problems[n].problem, expected[n])) << ToString(kernel);
+    for (size_t n = 0; n < problems.size(); ++n)
+      EXPECT_TRUE(test::Matches(problems[n].problem, expected[n])) << ToString(kernel);
   }
 }
 
@@ -396,12 +418,20 @@ TEST(UpdateTest, IsAFreshPlan) {
   std::vector<Kernel> kernels = test::Kernels();
   for (Target target : UsableTargets()) kernels.push_back({target, Engine::kAuto});
   ProblemSpec s;
-  s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 2100, s.dk = 16, s.dv = 12, s.causal = Causal::kBottomRight;
+  s.B = 3, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 2100, s.dk = 16, s.dv = 12,
+  s.causal = Causal::kBottomRight;
   s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
   RandomProblem room(s, test::BaseSeed());
   std::vector<RandomProblem> steps;
-  for (auto [Tq, Tk] :
-       {std::pair<int64_t, int64_t>{1, 2101}, {1, 2102}, {64, 70}, {7, 2200}, {33, 0}, {0, 5}, {64, 2200}, {1, 1}, {40, 2100}}) {
+  for (auto [Tq, Tk] : {std::pair<int64_t, int64_t>{1, 2101},
+                        {1, 2102},
+                        {64, 70},
+                        {7, 2200},
+                        {33, 0},
+                        {0, 5},
+                        {64, 2200},
+                        {1, 1},
+                        {40, 2100}}) {
     s.Tq = Tq, s.Tk = Tk;
     steps.emplace_back(s, test::BaseSeed() + steps.size());
   }
@@ -437,7 +467,8 @@ TEST(UpdateTest, IsAFreshPlan) {
 
 TEST(UpdateTest, ChangesOffsets) {
   ProblemSpec s;
-  s.Hq = 2, s.Tq = 9, s.Tk = 60, s.dk = 8, s.dv = 8, s.Hkv = 1, s.causal = Causal::kTopLeft, s.window = {20, -1};
+  s.Hq = 2, s.Tq = 9, s.Tk = 60, s.dk = 8, s.dv = 8, s.Hkv = 1, s.causal = Causal::kTopLeft,
+  s.window = {20, -1};
   s.query_offset = 3;
   RandomProblem p(s, test::BaseSeed());
   const std::vector<Kernel> kernels = test::Kernels();
@@ -451,14 +482,16 @@ TEST(UpdateTest, ChangesOffsets) {
       p.ResetOutputs();
       ASSERT_TRUE(plans[n].Update(p.problem).ok());
       ASSERT_TRUE(test::RunHostDriven(plans[n], p.problem, 1, 1).ok());
-      EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernels[n]) << " offset " << offset;
+      EXPECT_TRUE(test::Matches(p.problem, expected))
+          << ToString(kernels[n]) << " offset " << offset;
     }
   }
 }
 
 TEST(UpdateTest, ADecodeOfManyTokensStepsThroughOnePlan) {
   ProblemSpec s;
-  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 1, s.Tk = 300, s.dk = 16, s.dv = 16, s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
+  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 1, s.Tk = 300, s.dk = 16, s.dv = 16,
+  s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
   RandomProblem p(s, test::BaseSeed());
   test::Random random(test::BaseSeed());
   for (test::OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
@@ -476,7 +509,8 @@ TEST(UpdateTest, ADecodeOfManyTokensStepsThroughOnePlan) {
       p.ResetOutputs();
       ASSERT_TRUE(plan.Update(p.problem).ok());
       ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
-      EXPECT_TRUE(test::Matches(p.problem, expected)) << Name(plan.target()) << " length " << length;
+      EXPECT_TRUE(test::Matches(p.problem, expected))
+          << Name(plan.target()) << " length " << length;
     }
   }
 }

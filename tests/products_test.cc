@@ -1,4 +1,5 @@
-// Products: which a plan chooses, which can be forced, and what dot products of bf16 promise. Every kernel that has them takes part, natively or emulated.
+// Products: which a plan chooses, which can be forced, and what dot products of bf16 promise. Every
+// kernel that has them takes part, natively or emulated.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +51,8 @@ void Check(const ProblemSpec& spec, uint64_t number, const PlanOptions& options 
 TEST(ProductTest, SomeTargetHasDotProductsOfBF16) {
   // Emulated at least: what follows is no test of nothing.
   EXPECT_FALSE(test::BF16Kernels().empty());
-  for (const Kernel& kernel : test::BF16Kernels()) EXPECT_NE(FindKernels(kernel.target, kernel.engine, kernel.product), nullptr);
+  for (const Kernel& kernel : test::BF16Kernels())
+    EXPECT_NE(FindKernels(kernel.target, kernel.engine, kernel.product), nullptr);
 }
 
 TEST(ProductTest, IsBF16WhereTypesAndTargetHaveIt) {
@@ -66,9 +68,13 @@ TEST(ProductTest, IsBF16WhereTypesAndTargetHaveIt) {
         options.target = target, options.engine = engine;
         Plan plan;
         ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
-        const bool bf16 = narrow == 7 && engine == Engine::kTile && IsNativeProduct(target, Product::kBF16);
-        EXPECT_EQ(plan.product(), bf16 ? Product::kBF16 : Product::kF32) << Name(target) << " " << Name(engine) << " " << narrow;
-        EXPECT_NE(plan.ToString().find(std::string("product ") + Name(plan.product())), std::string::npos) << plan.ToString();
+        const bool bf16 =
+            narrow == 7 && engine == Engine::kTile && IsNativeProduct(target, Product::kBF16);
+        EXPECT_EQ(plan.product(), bf16 ? Product::kBF16 : Product::kF32)
+            << Name(target) << " " << Name(engine) << " " << narrow;
+        EXPECT_NE(plan.ToString().find(std::string("product ") + Name(plan.product())),
+                  std::string::npos)
+            << plan.ToString();
       }
     }
   }
@@ -87,13 +93,16 @@ TEST(ProductTest, OfABatchIsBF16WhereThatOfOneSequenceIs) {
     Plan plan;
     ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
     EXPECT_EQ(plan.engine(), Engine::kRow) << Name(target);
-    EXPECT_EQ(plan.product(), IsNativeProduct(target, Product::kBF16) ? Product::kBF16 : Product::kF32) << Name(target);
+    EXPECT_EQ(plan.product(),
+              IsNativeProduct(target, Product::kBF16) ? Product::kBF16 : Product::kF32)
+        << Name(target);
   }
 }
 
 TEST(ProductTest, F32CanBeForcedAndGivesWhatTheTargetWithoutDotProductsGives) {
   RandomProblem p(BF16(Shape(40, 90, 24, 20)), 1);
-  for (auto [with, without] : {std::pair(Target::kAvx512Amx, Target::kAvx512), std::pair(Target::kAvx512Bf16, Target::kAvx512),
+  for (auto [with, without] : {std::pair(Target::kAvx512Amx, Target::kAvx512),
+                               std::pair(Target::kAvx512Bf16, Target::kAvx512),
                                std::pair(Target::kNeonBf16, Target::kNeon)}) {
     if (std::count(UsableTargets().begin(), UsableTargets().end(), with) == 0) continue;
     for (Engine engine : {Engine::kTile, Engine::kRow}) {
@@ -122,7 +131,8 @@ TEST(ProductTest, ForcingOneThatCannotBeSaysWhy) {
       ProblemSpec s = BF16(Shape(40, 40, 8, 8));
       s.k_type = DType::kF16;
       EXPECT_NE(refusal(s, target, Engine::kAuto).find("bf16, f16 and bf16"), std::string::npos);
-      EXPECT_NE(refusal(BF16(Shape(40, 40, 8, 8)), target, Engine::kRow).find("row"), std::string::npos);
+      EXPECT_NE(refusal(BF16(Shape(40, 40, 8, 8)), target, Engine::kRow).find("row"),
+                std::string::npos);
     } else {
       EXPECT_NE(message.find(Name(target)), std::string::npos) << message;
     }
@@ -144,14 +154,17 @@ TEST(ProductTest, ForcingBF16MeansTilesWhateverTheNumberOfRows) {
 // ---- shapes ----
 
 TEST(DotBF16Test, EveryHeadSizeFromOneToSeventy) {
-  for (int64_t d = 1; d <= 70; d += test::GridStep() == 1 ? 1 : 5) Check(BF16(Shape(3, 11, d, 71 - d)), static_cast<uint64_t>(d));
+  for (int64_t d = 1; d <= 70; d += test::GridStep() == 1 ? 1 : 5)
+    Check(BF16(Shape(3, 11, d, 71 - d)), static_cast<uint64_t>(d));
   // Around the ends of chains of q·k.
-  for (int64_t dk : {127, 128, 129, 255, 256, 257, 300}) Check(BF16(Shape(3, 11, dk, 5)), static_cast<uint64_t>(dk));
+  for (int64_t dk : {127, 128, 129, 255, 256, 257, 300})
+    Check(BF16(Shape(3, 11, dk, 5)), static_cast<uint64_t>(dk));
 }
 
 TEST(DotBF16Test, EveryNumberOfKeysOddAndEven) {
   for (int64_t Tk = 0; Tk <= 40; ++Tk) Check(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
-  for (int64_t Tk : {63, 64, 65, 127, 128, 129, 255, 257}) Check(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
+  for (int64_t Tk : {63, 64, 65, 127, 128, 129, 255, 257})
+    Check(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
 }
 
 TEST(DotBF16Test, OddBlocksAndSplits) {
@@ -193,7 +206,8 @@ TEST(DotBF16Test, ARowsBitsDoNotDependOnWhatSharesItsTile) {
       for (int64_t h = 0; h < 2; ++h) {
         EXPECT_EQ(one.lse.At({0, h, 0}), all.lse.At({0, h, i})) << ToString(kernel) << " row " << i;
         for (int64_t c = 0; c < 13; ++c) {
-          EXPECT_EQ(one.out.At({0, h, 0, c}), all.out.At({0, h, i, c})) << ToString(kernel) << " row " << i << " channel " << c;
+          EXPECT_EQ(one.out.At({0, h, 0, c}), all.out.At({0, h, i, c}))
+              << ToString(kernel) << " row " << i << " channel " << c;
         }
       }
     }
@@ -215,7 +229,8 @@ std::vector<double> TextbookOut(const RandomProblem& p) {
       for (int64_t c = 0; c < size.dv; ++c) {
         double x = 0;
         for (int64_t j = 0; j < size.Tk; ++j) {
-          const double weight = reference::Rounded(DType::kBF16, row.scores[static_cast<size_t>(j)] / sum);
+          const double weight =
+              reference::Rounded(DType::kBF16, row.scores[static_cast<size_t>(j)] / sum);
           x += weight * reference::At(p.problem.v, 0, h / (size.Hq / size.Hkv), j, c);
         }
         out.push_back(reference::Rounded(DType::kBF16, x));
@@ -226,7 +241,10 @@ std::vector<double> TextbookOut(const RandomProblem& p) {
 }
 
 TEST(DotBF16Test, ErrsAtMostTwiceAsMuchAsATextbookComputationInBF16) {
-  for (auto [Tk, d, scale] : {std::tuple(int64_t{7}, int64_t{64}, 0.0f), {300, 64, 0.0f}, {300, 128, 0.4f}, {64, 33, 3.0f}}) {
+  for (auto [Tk, d, scale] : {std::tuple(int64_t{7}, int64_t{64}, 0.0f),
+                              {300, 64, 0.0f},
+                              {300, 128, 0.4f},
+                              {64, 33, 3.0f}}) {
     ProblemSpec s = BF16(Shape(40, Tk, d, d));
     s.out_type = DType::kBF16;
     if (scale > 0) s.scale = scale;
@@ -235,18 +253,21 @@ TEST(DotBF16Test, ErrsAtMostTwiceAsMuchAsATextbookComputationInBF16) {
     const std::vector<double> textbook = TextbookOut(p);
     const auto largest_error = [&](const std::vector<double>& out) {
       double error = 0;
-      for (size_t n = 0; n < out.size(); ++n) error = std::max(error, std::fabs(out[n] - expected.out[n]));
+      for (size_t n = 0; n < out.size(); ++n)
+        error = std::max(error, std::fabs(out[n] - expected.out[n]));
       return error;
     };
     for (const Kernel& kernel : test::BF16Kernels()) {
       RunOn(kernel, p);
-      EXPECT_LE(largest_error(p.out.Dense()), 2 * largest_error(textbook)) << ToString(kernel) << " Tk " << Tk << " d " << d;
+      EXPECT_LE(largest_error(p.out.Dense()), 2 * largest_error(textbook))
+          << ToString(kernel) << " Tk " << Tk << " d " << d;
     }
   }
 }
 
 TEST(DotBF16Test, AScaleRoundsNothingButTheScore) {
-  // One key and one channel: lse is the score. Products of two bf16 are exact in f32, so only the factor of the scale rounds, once.
+  // One key and one channel: lse is the score. Products of two bf16 are exact in f32, so only the
+  // factor of the scale rounds, once.
   for (float scale : {1.0f, 0.1f, -3.7f, 1e-30f, 3e30f, 0x1.fffffep-1f}) {
     ProblemSpec s = BF16(Shape(64, 1, 1, 1));
     s.scale = scale;
@@ -255,8 +276,10 @@ TEST(DotBF16Test, AScaleRoundsNothingButTheScore) {
       RunOn(kernel, p);
       for (int64_t h = 0; h < 2; ++h) {
         for (int64_t i = 0; i < 64; ++i) {
-          const double exact = static_cast<double>(scale) * p.q.At({0, h, i, 0}) * p.k.At({0, 0, 0, 0});
-          EXPECT_EQ(static_cast<float>(p.lse.At({0, h, i})), static_cast<float>(exact)) << ToString(kernel) << " scale " << scale;
+          const double exact =
+              static_cast<double>(scale) * p.q.At({0, h, i, 0}) * p.k.At({0, 0, 0, 0});
+          EXPECT_EQ(static_cast<float>(p.lse.At({0, h, i})), static_cast<float>(exact))
+              << ToString(kernel) << " scale " << scale;
         }
       }
     }
@@ -264,7 +287,8 @@ TEST(DotBF16Test, AScaleRoundsNothingButTheScore) {
 }
 
 TEST(DotBF16Test, ExtremeScalesAndQueries) {
-  // Products that overflow or vanish though the scores, scaled, are near 1; rows of all sizes share a tile.
+  // Products that overflow or vanish though the scores, scaled, are near 1; rows of all sizes share
+  // a tile.
   for (int exponent : {-120, -100, -40, 40, 100, 120}) {
     ProblemSpec s = BF16(Shape(20, 30, 9, 5));
     s.scale = std::ldexp(1.3f, -exponent);
@@ -272,7 +296,9 @@ TEST(DotBF16Test, ExtremeScalesAndQueries) {
     for (int64_t h = 0; h < 2; ++h) {
       for (int64_t i = 0; i < 20; ++i) {
         for (int64_t c = 0; c < 9; ++c)
-          p.q.SetAt({0, h, i, c}, std::ldexp(p.q.At({0, h, i, c}), i % 3 == 0 ? exponent : i % 3 == 1 ? 0 : exponent / 2));
+          p.q.SetAt({0, h, i, c}, std::ldexp(p.q.At({0, h, i, c}), i % 3 == 0   ? exponent
+                                                                   : i % 3 == 1 ? 0
+                                                                                : exponent / 2));
       }
     }
     SCOPED_TRACE("2^" + std::to_string(exponent));
@@ -303,8 +329,10 @@ TEST(DotBF16Test, OutIsNoLargerThanTheLargestValue) {
 // ---- what a pair must not share ----
 
 TEST(DotBF16Test, AKeyThatNoRowOfItsTileSeesDoesNotReachItsPairsOther) {
-  // Key Tq is the second of a pair whose first the last row sees; nothing is removed within what the tile computes.
-  for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+  // Key Tq is the second of a pair whose first the last row sees; nothing is removed within what
+  // the tile computes.
+  for (double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     for (int64_t Tq : {1, 2, 5, 31, 33}) {
       ProblemSpec s = BF16(Shape(Tq, 70, 8, 9));
       s.causal = Causal::kTopLeft;

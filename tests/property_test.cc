@@ -1,4 +1,5 @@
-// What the mathematics of attention demands, whatever the formula in the code: laws that need no reference.
+// What the mathematics of attention demands, whatever the formula in the code: laws that need no
+// reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,7 +82,8 @@ TEST(PropertyTest, PermutingKeyValuePairsChangesNothing) {
     moved.Refresh();
     RunOn(kernel, moved);
     const double largest = LargestValue(p.v);
-    for (int64_t n = 0; n < p.out.size(); ++n) ASSERT_NEAR(p.out.Get(n), moved.out.Get(n), 2 * kT * largest) << ToString(kernel);
+    for (int64_t n = 0; n < p.out.size(); ++n)
+      ASSERT_NEAR(p.out.Get(n), moved.out.Get(n), 2 * kT * largest) << ToString(kernel);
     for (int64_t n = 0; n < p.lse.size(); ++n) {
       const double lse = p.lse.Get(n);
       if (std::isinf(lse)) {
@@ -91,7 +93,8 @@ TEST(PropertyTest, PermutingKeyValuePairsChangesNothing) {
       }
     }
     const OwnedTensor weights = Permuted(p.weights, 3, order);
-    for (int64_t n = 0; n < weights.size(); ++n) ASSERT_NEAR(weights.Get(n), moved.weights.Get(n), 2 * kT) << ToString(kernel);
+    for (int64_t n = 0; n < weights.size(); ++n)
+      ASSERT_NEAR(weights.Get(n), moved.weights.Get(n), 2 * kT) << ToString(kernel);
   }
 }
 
@@ -107,7 +110,8 @@ TEST(PropertyTest, PermutingQueriesPermutesRowsBitForBitUnlessCausal) {
       RunOn(kernel, p);
       RunOn(kernel, moved);
       // "Within an engine, tile shapes agree bit for bit": so do a row's places within a tile.
-      EXPECT_EQ(Permuted(p.out, 2, order).Bytes() == moved.out.Bytes(), !causal) << ToString(kernel);
+      EXPECT_EQ(Permuted(p.out, 2, order).Bytes() == moved.out.Bytes(), !causal)
+          << ToString(kernel);
     }
   }
 }
@@ -118,10 +122,12 @@ TEST(PropertyTest, PermutingQueriesUnderExplicitMasksPermutesRowsBitForBitUnless
   s.Tq = 50, s.Tk = 200, s.weights = false, s.bias = Axes::kHQK;
   for (DType type : {DType::kBool, DType::kBit}) {
     for (bool causal : {false, true}) {
-      s.causal = causal ? Causal::kBottomRight : Causal::kNone, s.mask = Axes::kQK, s.mask_type = type;
+      s.causal = causal ? Causal::kBottomRight : Causal::kNone, s.mask = Axes::kQK,
+      s.mask_type = type;
       RandomProblem p(s, test::BaseSeed()), moved(s, test::BaseSeed());
       for (int64_t i = 0; i < s.Tq; ++i) {
-        for (int64_t j = 0; j < s.Tk; ++j) p.mask.SetAt({i, j}, i / 16 % 2 == j / 64 % 2 && p.mask.At({i, j}) != 0);
+        for (int64_t j = 0; j < s.Tk; ++j)
+          p.mask.SetAt({i, j}, i / 16 % 2 == j / 64 % 2 && p.mask.At({i, j}) != 0);
       }
       const auto order = RandomOrder(s.Tq, test::BaseSeed());
       moved.q = Permuted(p.q, 2, order);
@@ -131,8 +137,10 @@ TEST(PropertyTest, PermutingQueriesUnderExplicitMasksPermutesRowsBitForBitUnless
       for (const Kernel& kernel : test::Kernels()) {
         RunOn(kernel, p);
         RunOn(kernel, moved);
-        EXPECT_EQ(Permuted(p.out, 2, order).Bytes() == moved.out.Bytes(), !causal) << ToString(kernel);
-        EXPECT_EQ(Permuted(p.lse, 2, order).Bytes() == moved.lse.Bytes(), !causal) << ToString(kernel);
+        EXPECT_EQ(Permuted(p.out, 2, order).Bytes() == moved.out.Bytes(), !causal)
+            << ToString(kernel);
+        EXPECT_EQ(Permuted(p.lse, 2, order).Bytes() == moved.lse.Bytes(), !causal)
+            << ToString(kernel);
       }
     }
   }
@@ -141,7 +149,8 @@ TEST(PropertyTest, PermutingQueriesUnderExplicitMasksPermutesRowsBitForBitUnless
 TEST(PropertyTest, WeightsAreNonNegativeAndSumToOneOrToWhatTheSinkLeaves) {
   for (bool sinks : {false, true}) {
     ProblemSpec s = Spec();
-    s.Tk = 301, s.sinks = sinks, s.causal = Causal::kTopLeft, s.mask = Axes::kBHQK, s.mask_allows = 0.3;
+    s.Tk = 301, s.sinks = sinks, s.causal = Causal::kTopLeft, s.mask = Axes::kBHQK,
+    s.mask_allows = 0.3;
     for (const Kernel& kernel : test::Kernels()) {
       RandomProblem p(s, test::BaseSeed());
       RunOn(kernel, p);
@@ -183,7 +192,8 @@ TEST(PropertyTest, OutIsWeightsTimesV) {
       const int64_t b = row / (s.Hq * s.Tq), h = row / s.Tq % s.Hq;
       for (int64_t c = 0; c < s.dv; ++c) {
         double sum = 0;
-        for (int64_t j = 0; j < s.Tk; ++j) sum += p.weights.Get(row * s.Tk + j) * p.v.At({b, h / (s.Hq / s.Hkv), j, c});
+        for (int64_t j = 0; j < s.Tk; ++j)
+          sum += p.weights.Get(row * s.Tk + j) * p.v.At({b, h / (s.Hq / s.Hkv), j, c});
         ASSERT_NEAR(p.out.Get(row * s.dv + c), sum, 2 * kT * largest) << ToString(kernel);
       }
     }
@@ -199,7 +209,8 @@ TEST(PropertyTest, ConstantVGivesTheConstant) {
       p.v.Fill([&] { return constant; });
       const double stored = p.v.Get(0);
       RunOn(kernel, p);
-      // Numerator and denominator add the same p in f32, at most Tk additions and a division: (2·Tk + 2) half units at the very most.
+      // Numerator and denominator add the same p in f32, at most Tk additions and a division: (2·Tk
+      // + 2) half units at the very most.
       const double bound = (2.0 * static_cast<double>(s.Tk) + 2) * kEps * std::fabs(stored);
       for (double x : p.out.Dense()) ASSERT_NEAR(x, stored, bound) << ToString(kernel);
     }
@@ -219,7 +230,8 @@ TEST(PropertyTest, OutIsNoLargerThanTheLargestVisibleValue) {
 }
 
 TEST(PropertyTest, SplittingKeysAndMergingIsTheWhole) {
-  std::vector<std::vector<int64_t>> ways = {{0, 67}, {0, 1, 67}, {0, 30, 67}, {0, 16, 32, 48, 67}, {0, 33, 33, 67}};
+  std::vector<std::vector<int64_t>> ways = {
+      {0, 67}, {0, 1, 67}, {0, 30, 67}, {0, 16, 32, 48, 67}, {0, 33, 33, 67}};
   ways.emplace_back(68);  // each key alone
   std::iota(ways.back().begin(), ways.back().end(), 0);
   test::Random random(test::BaseSeed());
@@ -237,7 +249,8 @@ TEST(PropertyTest, SplittingKeysAndMergingIsTheWhole) {
       // Every fifth row sees nothing behind the first ten keys, so that some parts are empty there.
       for (int64_t h = 0; h < s.Hq; ++h) {
         for (int64_t i = 0; i < s.Tq; i += 5) {
-          for (int64_t j = 10; j < s.Tk; ++j) whole.bias.SetAt({h, i, j}, -std::numeric_limits<double>::infinity());
+          for (int64_t j = 10; j < s.Tk; ++j)
+            whole.bias.SetAt({h, i, j}, -std::numeric_limits<double>::infinity());
         }
       }
       const auto expected = reference::Forward(whole.problem);
@@ -252,7 +265,8 @@ TEST(PropertyTest, SplittingKeysAndMergingIsTheWhole) {
           view->data = static_cast<const char*>(view->data) + first * view->stride[2];
           view->shape[2] = keys;
         }
-        part.score.bias.data = static_cast<const char*>(part.score.bias.data) + first * part.score.bias.stride[2];
+        part.score.bias.data =
+            static_cast<const char*>(part.score.bias.data) + first * part.score.bias.stride[2];
         part.score.bias.shape[2] = keys;
         part.out = outs.back().mutable_view();
         part.lse = lses.back().mutable_view();
@@ -260,8 +274,11 @@ TEST(PropertyTest, SplittingKeysAndMergingIsTheWhole) {
         ASSERT_TRUE(status.ok()) << status.message();
         parts.push_back({outs.back().view(), lses.back().view()});
       }
-      ASSERT_TRUE(Merge(parts.data(), static_cast<int64_t>(parts.size()), whole.problem.out, whole.problem.lse).ok());
-      EXPECT_TRUE(test::Matches(whole.problem, expected)) << ToString(kernel) << ", " << parts.size() << " parts";
+      ASSERT_TRUE(Merge(parts.data(), static_cast<int64_t>(parts.size()), whole.problem.out,
+                        whole.problem.lse)
+                      .ok());
+      EXPECT_TRUE(test::Matches(whole.problem, expected))
+          << ToString(kernel) << ", " << parts.size() << " parts";
     }
   }
 }
@@ -286,7 +303,8 @@ TEST(PropertyTest, WorkedExample) {
 }
 
 TEST(PropertyTest, CausalComesBeforeSoftmax) {
-  // Masking after the softmax would leave rows that sum to less than 1: here row 0 sees one key and must return it whole.
+  // Masking after the softmax would leave rows that sum to less than 1: here row 0 sees one key and
+  // must return it whole.
   const float q[] = {0, 0}, k[] = {0, 0}, v[] = {5, 7};
   for (const Kernel& kernel : test::Kernels()) {
     float out[2] = {};
@@ -317,7 +335,8 @@ TEST(PropertyTest, RowsDoNotDependOnLaterKeysUnderCausal) {
     RunOn(kernel, changed);
     for (int64_t h = 0; h < s.Hq; ++h) {
       for (int64_t i = 0; i < 10; ++i) {
-        for (int64_t c = 0; c < s.dv; ++c) ASSERT_EQ(p.out.At({0, h, i, c}), changed.out.At({0, h, i, c})) << ToString(kernel);
+        for (int64_t c = 0; c < s.dv; ++c)
+          ASSERT_EQ(p.out.At({0, h, i, c}), changed.out.At({0, h, i, c})) << ToString(kernel);
       }
     }
   }
@@ -338,9 +357,10 @@ TEST(ScaleTest, UnitVarianceInputsHaveScoresOfVarianceDkAndOneAfterScaling) {
         double sum = 0;
         for (double x : p.lse.Dense()) sum += x * x;
         const double n = 4000, variance = sum / n, expected = scaled ? 1 : static_cast<double>(dk);
-        // Ten queries share a key, so 400 sequences are what is independent at the worst: var(s²) ≤ 3·expected², and a given key's share
-        // |k|²/dk varies by 2/dk. Five standard deviations.
-        const double sigma = expected * std::sqrt((2 + 6.0 / static_cast<double>(dk)) / n + 2.0 / static_cast<double>(dk) / 400);
+        // Ten queries share a key, so 400 sequences are what is independent at the worst: var(s²) ≤
+        // 3·expected², and a given key's share |k|²/dk varies by 2/dk. Five standard deviations.
+        const double sigma = expected * std::sqrt((2 + 6.0 / static_cast<double>(dk)) / n +
+                                                  2.0 / static_cast<double>(dk) / 400);
         EXPECT_NEAR(variance, expected, 5 * sigma) << ToString(kernel) << " dk " << dk;
       }
     }
@@ -348,21 +368,27 @@ TEST(ScaleTest, UnitVarianceInputsHaveScoresOfVarianceDkAndOneAfterScaling) {
 }
 
 TEST(ScaleTest, OnlyTheScaledProductCanOverflow) {
-  // q·k = 10⁴⁰ is no float, 10⁻³⁸ of it is 100. Likewise scale·q alone, scale·k alone, and products too small to be floats.
+  // q·k = 10⁴⁰ is no float, 10⁻³⁸ of it is 100. Likewise scale·q alone, scale·k alone, and products
+  // too small to be floats.
   struct Extreme {
     double q, k;
     float scale;
   };
-  for (const Extreme& e : {Extreme{1e20, 1e20, 1e-38f}, Extreme{3e38, 1, 1e-38f}, Extreme{1, 3e38, 1e-38f}, Extreme{1e19, 1e19, 0.5f},
-                           Extreme{1e4, 1e-38, 1e35f}, Extreme{1e-38, 1e4, 1e35f}, Extreme{1e-20, 1e-20, 1e38f}, Extreme{1e-38, 1, 1e38f},
-                           Extreme{1, 1e-38, 1e38f}, Extreme{1e30, 1e-30, 1.0f}, Extreme{1e-30, 1e30, 1.0f}, Extreme{1e-19, 1e-19, 3e38f},
-                           Extreme{1e36, 1e-3, 1e-33f}, Extreme{1e-36, 1e3, 1e33f}}) {
+  for (const Extreme& e :
+       {Extreme{1e20, 1e20, 1e-38f}, Extreme{3e38, 1, 1e-38f}, Extreme{1, 3e38, 1e-38f},
+        Extreme{1e19, 1e19, 0.5f}, Extreme{1e4, 1e-38, 1e35f}, Extreme{1e-38, 1e4, 1e35f},
+        Extreme{1e-20, 1e-20, 1e38f}, Extreme{1e-38, 1, 1e38f}, Extreme{1, 1e-38, 1e38f},
+        Extreme{1e30, 1e-30, 1.0f}, Extreme{1e-30, 1e30, 1.0f}, Extreme{1e-19, 1e-19, 3e38f},
+        Extreme{1e36, 1e-3, 1e-33f}, Extreme{1e-36, 1e3, 1e33f}}) {
     ProblemSpec s;
     s.Hq = 2, s.Tq = 5, s.Tk = 19, s.dk = 4, s.dv = 3, s.scale = e.scale;
     RandomProblem p(s, test::BaseSeed());
-    for (int64_t n = 0; n < p.q.size(); ++n) p.q.Set(n, e.q * std::max(-1.0, std::min(1.0, p.q.Get(n))));
-    for (int64_t n = 0; n < p.k.size(); ++n) p.k.Set(n, e.k * std::max(-1.0, std::min(1.0, p.k.Get(n))));
-    SCOPED_TRACE("q " + std::to_string(e.q) + " k " + std::to_string(e.k) + " scale " + std::to_string(e.scale));
+    for (int64_t n = 0; n < p.q.size(); ++n)
+      p.q.Set(n, e.q * std::max(-1.0, std::min(1.0, p.q.Get(n))));
+    for (int64_t n = 0; n < p.k.size(); ++n)
+      p.k.Set(n, e.k * std::max(-1.0, std::min(1.0, p.k.Get(n))));
+    SCOPED_TRACE("q " + std::to_string(e.q) + " k " + std::to_string(e.k) + " scale " +
+                 std::to_string(e.scale));
     test::ExpectMatchesReference(p);
   }
 }
@@ -372,8 +398,10 @@ TEST(ScaleTest, ChannelsOfVeryDifferentSizes) {
   ProblemSpec s;
   s.Hq = 2, s.Tq = 5, s.Tk = 19, s.dk = 12, s.dv = 3, s.scale = 1.0f;
   RandomProblem p(s, test::BaseSeed());
-  for (int64_t n = 0; n < p.q.size(); ++n) p.q.Set(n, p.q.Get(n) * std::pow(10.0, static_cast<double>(n % s.dk) * 6 - 33));
-  for (int64_t n = 0; n < p.k.size(); ++n) p.k.Set(n, p.k.Get(n) * std::pow(10.0, 33 - static_cast<double>(n % s.dk) * 6));
+  for (int64_t n = 0; n < p.q.size(); ++n)
+    p.q.Set(n, p.q.Get(n) * std::pow(10.0, static_cast<double>(n % s.dk) * 6 - 33));
+  for (int64_t n = 0; n < p.k.size(); ++n)
+    p.k.Set(n, p.k.Get(n) * std::pow(10.0, 33 - static_cast<double>(n % s.dk) * 6));
   test::ExpectMatchesReference(p);
 }
 
@@ -405,8 +433,10 @@ TEST(ScaleTest, AddingAConstantToAllScoresChangesOnlyLse) {
       RunOn(kernel, moved);
       // A score near 10⁴ is known to 2⁻²⁴·10⁴, so weights are to twice that.
       const double t = std::max(kT, 8 * kEps * (std::fabs(constant) + 20));
-      for (int64_t n = 0; n < p.weights.size(); ++n) ASSERT_NEAR(p.weights.Get(n), moved.weights.Get(n), t) << ToString(kernel);
-      for (int64_t n = 0; n < p.lse.size(); ++n) ASSERT_NEAR(p.lse.Get(n) + constant, moved.lse.Get(n), t) << ToString(kernel);
+      for (int64_t n = 0; n < p.weights.size(); ++n)
+        ASSERT_NEAR(p.weights.Get(n), moved.weights.Get(n), t) << ToString(kernel);
+      for (int64_t n = 0; n < p.lse.size(); ++n)
+        ASSERT_NEAR(p.lse.Get(n) + constant, moved.lse.Get(n), t) << ToString(kernel);
     }
   }
 }
@@ -426,7 +456,8 @@ TEST(ScoreStepTest, SoftcapBoundsTheScore) {
 TEST(ScoreStepTest, StepsApplyInTheContractsOrder) {
   // One query, one key, all steps: lse = ln(exp(c·tanh(s/c) − a·|i + offset − j| + bias) + exp(σ)).
   for (const Kernel& kernel : test::Kernels()) {
-    const float q[] = {3}, k[] = {2}, v[] = {1}, slope[] = {0.5f}, bias[] = {-1.25f}, sink[] = {0.75f};
+    const float q[] = {3}, k[] = {2}, v[] = {1}, slope[] = {0.5f}, bias[] = {-1.25f},
+                sink[] = {0.75f};
     float out[1] = {}, lse[1] = {};
     Problem p;
     p.q = View(q, {1, 1, 1, 1});
@@ -458,13 +489,15 @@ TEST(ScoreStepTest, QueryHeadsReadTheirKvHead) {
       for (int64_t b = 0; b < s.B; ++b) {
         for (int64_t h = 0; h < s.Hkv; ++h) {
           for (int64_t j = 0; j < s.Tk; ++j)
-            p.v.SetAt({b, h, j, 0}, static_cast<double>(h)), p.v.SetAt({b, h, j, 1}, static_cast<double>(b));
+            p.v.SetAt({b, h, j, 0}, static_cast<double>(h)),
+                p.v.SetAt({b, h, j, 1}, static_cast<double>(b));
         }
       }
       RunOn(kernel, p);
       for (int64_t b = 0; b < s.B; ++b) {
         for (int64_t h = 0; h < s.Hq; ++h) {
-          EXPECT_NEAR(p.out.At({b, h, 1, 0}), static_cast<double>(h / group), 1e-5) << ToString(kernel);
+          EXPECT_NEAR(p.out.At({b, h, 1, 0}), static_cast<double>(h / group), 1e-5)
+              << ToString(kernel);
           EXPECT_NEAR(p.out.At({b, h, 1, 1}), static_cast<double>(b), 1e-5) << ToString(kernel);
         }
       }
@@ -473,15 +506,19 @@ TEST(ScoreStepTest, QueryHeadsReadTheirKvHead) {
 }
 
 TEST(ScoreStepTest, PairsAreVisibleWhereTheContractSays) {
-  // Weights show visibility itself: positive inside, exactly 0 outside. Scores are 0, so no weight is small.
+  // Weights show visibility itself: positive inside, exactly 0 outside. Scores are 0, so no weight
+  // is small.
   for (const Kernel& kernel : test::Kernels()) {
     uint64_t seed = test::BaseSeed();
     for (Causal causal : {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight}) {
-      for (Window window : {Window{-1, -1}, Window{0, 0}, Window{2, -1}, Window{-1, 3}, Window{4, 1}}) {
+      for (Window window :
+           {Window{-1, -1}, Window{0, 0}, Window{2, -1}, Window{-1, 3}, Window{4, 1}}) {
         for (int offset = 0; offset < 4; ++offset) {
           ProblemSpec s;
-          s.B = 3, s.Hq = 2, s.Hkv = 1, s.Tq = 11, s.Tk = 26, s.dk = 3, s.dv = 3, s.scale = 0.0f, s.weights = true;
-          s.causal = causal, s.window = window, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
+          s.B = 3, s.Hq = 2, s.Hkv = 1, s.Tq = 11, s.Tk = 26, s.dk = 3, s.dv = 3, s.scale = 0.0f,
+          s.weights = true;
+          s.causal = causal, s.window = window, s.q_lengths = DType::kI32,
+          s.kv_lengths = DType::kI64;
           if (offset == 1) s.query_offset = 5;
           if (offset == 2) s.query_offset = -4;
           if (offset == 3) s.query_offsets = DType::kI64;
@@ -490,7 +527,8 @@ TEST(ScoreStepTest, PairsAreVisibleWhereTheContractSays) {
           for (int64_t n = 0; n < p.weights.size(); ++n) {
             const int64_t b = n / (s.Hq * s.Tq * s.Tk), i = n / s.Tk % s.Tq, j = n % s.Tk;
             ASSERT_EQ(p.weights.Get(n) > 0, p.InBand(b, i, j))
-                << ToString(kernel) << " b " << b << " i " << i << " j " << j << " seed " << seed << "\n"
+                << ToString(kernel) << " b " << b << " i " << i << " j " << j << " seed " << seed
+                << "\n"
                 << ToString(s);
           }
         }
@@ -505,7 +543,8 @@ TEST(ScoreStepTest, HugeWindowsAndOffsetsDoNotOverflow) {
     for (Window window : {Window{-1, -1}, Window{most, most}, Window{most, 0}, Window{0, most}}) {
       for (Causal causal : {Causal::kNone, Causal::kTopLeft}) {
         ProblemSpec s;
-        s.Tq = 3, s.Tk = 9, s.dk = 2, s.dv = 2, s.query_offset = offset, s.window = window, s.causal = causal;
+        s.Tq = 3, s.Tk = 9, s.dk = 2, s.dv = 2, s.query_offset = offset, s.window = window,
+        s.causal = causal;
         RandomProblem p(s, 1);
         // In a wide enough integer: where does query i stand, and which keys does it see?
         for (const Kernel& kernel : test::Kernels()) {

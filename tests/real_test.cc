@@ -1,4 +1,5 @@
-// Attention problems captured inside real models, against the stored answers of float64 arithmetic, on every target and engine.
+// Attention problems captured inside real models, against the stored answers of float64 arithmetic,
+// on every target and engine.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -28,7 +29,8 @@ class Real : public ::testing::TestWithParam<std::string> {
     static std::map<std::string, reference::ForwardResult> computed;
     case_ = LoadRealProblem(Folder(), GetParam());
     auto found = computed.find(GetParam());
-    if (found == computed.end()) found = computed.emplace(GetParam(), reference::Forward(case_.problem)).first;
+    if (found == computed.end())
+      found = computed.emplace(GetParam(), reference::Forward(case_.problem)).first;
     want_ = &found->second;
   }
 

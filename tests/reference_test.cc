@@ -1,4 +1,5 @@
-// The specification as code, checked by hand-computed numbers, by the laws that follow from the mathematics and by finite differences.
+// The specification as code, checked by hand-computed numbers, by the laws that follow from the
+// mathematics and by finite differences.
 #include "reference/reference.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ TensorView Input(const float* data, const int64_t (&shape)[N]) {
   return View(data, shape);
 }
 template <size_t N>
-TensorView Input(const float* data, const int64_t (&shape)[N], const int64_t (&element_strides)[N]) {
+TensorView Input(const float* data, const int64_t (&shape)[N],
+                 const int64_t (&element_strides)[N]) {
   return View(data, shape, element_strides);
 }
 
@@ -65,7 +67,8 @@ struct Example {
   Example& operator=(const Example&) = delete;
 };
 
-Sizes MakeSizes(int64_t B, int64_t Hq, int64_t Hkv, int64_t Tq, int64_t Tk, int64_t dk, int64_t dv) {
+Sizes MakeSizes(int64_t B, int64_t Hq, int64_t Hkv, int64_t Tq, int64_t Tk, int64_t dk,
+                int64_t dv) {
   Sizes n;
   n.B = B, n.Hq = Hq, n.Hkv = Hkv, n.Tq = Tq, n.Tk = Tk, n.dk = dk, n.dv = dv;
   return n;
@@ -86,9 +89,11 @@ struct OneRow {
   }
 };
 
-void ExpectAllNear(const std::vector<double>& got, const std::vector<double>& want, double tolerance) {
+void ExpectAllNear(const std::vector<double>& got, const std::vector<double>& want,
+                   double tolerance) {
   ASSERT_EQ(got.size(), want.size());
-  for (size_t n = 0; n < got.size(); ++n) EXPECT_NEAR(got[n], want[n], tolerance) << "element " << n;
+  for (size_t n = 0; n < got.size(); ++n)
+    EXPECT_NEAR(got[n], want[n], tolerance) << "element " << n;
 }
 
 // ---- elements
@@ -104,7 +109,8 @@ TEST(Element, HalfPrecisionIsExact) {
   EXPECT_EQ(FromF16(0x7bff), 65504);
   EXPECT_EQ(FromF16(0xfc00), -std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(FromF16(0x7c01)));
-  for (uint16_t bits = 0; bits < 0x7c00; ++bits) ASSERT_LT(FromF16(bits), FromF16(static_cast<uint16_t>(bits + 1))) << bits;
+  for (uint16_t bits = 0; bits < 0x7c00; ++bits)
+    ASSERT_LT(FromF16(bits), FromF16(static_cast<uint16_t>(bits + 1))) << bits;
 }
 
 TEST(Element, Bfloat16IsTheUpperHalfOfAFloat) {
@@ -116,14 +122,17 @@ TEST(Element, Bfloat16IsTheUpperHalfOfAFloat) {
 }
 
 TEST(Element, RoundedIsNearestEven) {
-  for (const auto& [dtype, from] : {std::pair(DType::kF16, &FromF16), std::pair(DType::kBF16, &FromBF16)}) {
+  for (const auto& [dtype, from] :
+       {std::pair(DType::kF16, &FromF16), std::pair(DType::kBF16, &FromBF16)}) {
     const uint16_t infinity = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
     EXPECT_EQ(Rounded(dtype, 0), 0);
     EXPECT_TRUE(std::isnan(Rounded(dtype, std::nan(""))));
     for (uint16_t bits = 0; bits < infinity; ++bits) {
-      const double x = from(bits),
-                   next = bits + 1 == infinity ? 2 * x - from(static_cast<uint16_t>(bits - 1)) : from(static_cast<uint16_t>(bits + 1));
-      const double middle = (x + next) / 2, above = bits + 1 == infinity ? std::numeric_limits<double>::infinity() : next;
+      const double x = from(bits), next = bits + 1 == infinity
+                                              ? 2 * x - from(static_cast<uint16_t>(bits - 1))
+                                              : from(static_cast<uint16_t>(bits + 1));
+      const double middle = (x + next) / 2,
+                   above = bits + 1 == infinity ? std::numeric_limits<double>::infinity() : next;
       ASSERT_EQ(Rounded(dtype, x), x);
       ASSERT_EQ(Rounded(dtype, -x), -x);
       ASSERT_EQ(Rounded(dtype, std::nextafter(middle, 0)), x) << bits;
@@ -156,9 +165,12 @@ TEST(Element, EveryTypeAndStrideIsRead) {
   EXPECT_EQ(IntegerAt(View(i64, {2}), 0), -(int64_t{1} << 40));
   EXPECT_EQ(IntegerAt(View(i32, {2}), 1), 7);
   EXPECT_EQ(ReadAll(View(flags, {2})), (std::vector<double>{1, 0}));
-  EXPECT_EQ(ReadAll(View(f32, {3, 2}, {1, 3})), (std::vector<double>{1, 4, 2, 5, 3, 6}));  // transposed
-  EXPECT_EQ(ReadAll(View(f32 + 5, {3}, {-2})), (std::vector<double>{6, 4, 2}));            // backwards
-  EXPECT_EQ(ReadAll(View(f32 + 1, {2, 2}, {0, 1})), (std::vector<double>{2, 3, 2, 3}));    // repeated
+  // transposed
+  EXPECT_EQ(ReadAll(View(f32, {3, 2}, {1, 3})), (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  // backwards
+  EXPECT_EQ(ReadAll(View(f32 + 5, {3}, {-2})), (std::vector<double>{6, 4, 2}));
+  // repeated
+  EXPECT_EQ(ReadAll(View(f32 + 1, {2, 2}, {0, 1})), (std::vector<double>{2, 3, 2, 3}));
   EXPECT_EQ(ReadAll(View(f32, {2, 0, 3})), (std::vector<double>{}));
 }
 
@@ -172,9 +184,11 @@ TEST(Element, BroadcastAlignsAtTheRight) {
 }
 
 TEST(Element, BitsAreReadFromTheLowestUpwards) {
-  const uint8_t bytes[] = {0b00000101, 0b10, 0b11110000, 0b01};  // two rows of ten, the last six bits of each row's second byte unused
+  // two rows of ten, the last six bits of each row's second byte unused
+  const uint8_t bytes[] = {0b00000101, 0b10, 0b11110000, 0b01};
   const TensorView rows = BitView(bytes, {2, 10});
-  EXPECT_EQ(ReadAll(rows), (std::vector<double>{1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(ReadAll(rows),
+            (std::vector<double>{1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0}));
   EXPECT_EQ(At(rows, 1, 8), 1);
   EXPECT_EQ(BroadcastAt(BitView(bytes, {2, 1, 10}), 3, 1, 5, 4), 1);
   EXPECT_EQ(BroadcastAt(BitView(bytes, {1}), 3, 1, 5, 4), 1);
@@ -210,7 +224,9 @@ TEST(Forward, ModifiersApplyInTheOrderOfTheContract) {
   row.problem.score.bias = View(bias, {3});
   row.problem.score.query_offset = 2;
   const ForwardResult r = Forward(row.problem);
-  ExpectAllNear(r.scores, {4 * std::tanh(1.5) - 1, 4 * std::tanh(-0.5) - 0.5 + 1, 4 * std::tanh(1.0) - 0.25}, kRounding);
+  ExpectAllNear(r.scores,
+                {4 * std::tanh(1.5) - 1, 4 * std::tanh(-0.5) - 0.5 + 1, 4 * std::tanh(1.0) - 0.25},
+                kRounding);
 }
 
 TEST(Forward, ScaleIsInsideTheProduct) {
@@ -325,10 +341,14 @@ TEST(Visible, MaskOfBits) {
 
 TEST(Visible, BlockMapRemovesWholeBlocks) {
   Example e(MakeSizes(1, 2, 1, 5, 7, 1, 1));
-  const bool map[] = {true, false, true, false, true, false, /* head 1 */ false, true, false, true, true, true};
-  e.problem.score.block_map = {View(map, {2, 2, 3}), 3, 3};  // blocks of 3 × 3, the last ones cut off
-  EXPECT_EQ(Picture(e.problem, 0, 0), (Lines{"1110001", "1110001", "1110001", "0001110", "0001110"}));
-  EXPECT_EQ(Picture(e.problem, 0, 1), (Lines{"0001110", "0001110", "0001110", "1111111", "1111111"}));
+  const bool map[] = {true, false, true, false, true, false, /* head 1 */ false,
+                      true, false, true, true,  true};
+  // blocks of 3 × 3, the last ones cut off
+  e.problem.score.block_map = {View(map, {2, 2, 3}), 3, 3};
+  EXPECT_EQ(Picture(e.problem, 0, 0),
+            (Lines{"1110001", "1110001", "1110001", "0001110", "0001110"}));
+  EXPECT_EQ(Picture(e.problem, 0, 1),
+            (Lines{"0001110", "0001110", "0001110", "1111111", "1111111"}));
   const uint8_t bits[] = {0b011};
   e.problem.score.block_map = {BitView(bits, {1, 3}), 5, 3};  // of keys alone
   EXPECT_EQ(Picture(e.problem), (Lines(5, "1111110")));
@@ -336,7 +356,8 @@ TEST(Visible, BlockMapRemovesWholeBlocks) {
   EXPECT_EQ(Picture(e.problem), (Lines(5, "1111111")));
   e.problem.score.causal = Causal::kTopLeft;  // all that is given must allow a pair
   e.problem.score.block_map = {View(map, {2, 2, 3}), 3, 3};
-  EXPECT_EQ(Picture(e.problem, 0, 0), (Lines{"1000000", "1100000", "1110000", "0001000", "0001100"}));
+  EXPECT_EQ(Picture(e.problem, 0, 0),
+            (Lines{"1000000", "1100000", "1110000", "0001000", "0001100"}));
 }
 
 TEST(Visible, TreeShowsAncestorsAndThePast) {
@@ -345,22 +366,28 @@ TEST(Visible, TreeShowsAncestorsAndThePast) {
   Example e(MakeSizes(1, 1, 1, 5, 8, 1, 1));
   e.problem.score.parents = View(parents, {1, 5});
   // Nodes' keys from offset 0: those behind the nodes are nobody's.
-  EXPECT_EQ(Picture(e.problem), (Lines{"10000000", "11000000", "10100000", "10110000", "00001000"}));
+  EXPECT_EQ(Picture(e.problem),
+            (Lines{"10000000", "11000000", "10100000", "10110000", "00001000"}));
   e.problem.score.query_offset = 3;  // three keys of the past
-  EXPECT_EQ(Picture(e.problem), (Lines{"11110000", "11111000", "11110100", "11110110", "11100001"}));
+  EXPECT_EQ(Picture(e.problem),
+            (Lines{"11110000", "11111000", "11110100", "11110110", "11100001"}));
   e.problem.score.query_offset.reset();
   e.problem.score.causal = Causal::kBottomRight;  // the same offset, and a tree only looks back
-  EXPECT_EQ(Picture(e.problem), (Lines{"11110000", "11111000", "11110100", "11110110", "11100001"}));
+  EXPECT_EQ(Picture(e.problem),
+            (Lines{"11110000", "11111000", "11110100", "11110110", "11100001"}));
   e.problem.score.window = {2, -1};
-  EXPECT_EQ(Picture(e.problem), (Lines{"01110000", "00111000", "00010100", "00000110", "00000001"}));
+  EXPECT_EQ(Picture(e.problem),
+            (Lines{"01110000", "00111000", "00010100", "00000110", "00000001"}));
   e.problem.score.window = {-1, -1};
   e.problem.score.causal = Causal::kNone;
   e.problem.score.query_offset = -1;  // node 0 has no key
-  EXPECT_EQ(Picture(e.problem), (Lines{"00000000", "10000000", "01000000", "01100000", "00010000"}));
+  EXPECT_EQ(Picture(e.problem),
+            (Lines{"00000000", "10000000", "01000000", "01100000", "00010000"}));
   const int64_t wide[] = {-1, 0, 1, 2, 3};  // a chain is causal
   e.problem.score.parents = View(wide, {1, 5});
   e.problem.score.query_offset = 2;
-  EXPECT_EQ(Picture(e.problem), (Lines{"11100000", "11110000", "11111000", "11111100", "11111110"}));
+  EXPECT_EQ(Picture(e.problem),
+            (Lines{"11100000", "11110000", "11111000", "11111100", "11111110"}));
 }
 
 TEST(Visible, TreeOfEachSequenceWithLengths) {
@@ -402,7 +429,8 @@ TEST(Visible, PackedSequencesHaveLengthsAndOffsetsOfTheirOwn) {
 // ---- scores at their stages
 
 TEST(ScoresAt, EveryStageByHand) {
-  // q·k = 1, −2, 4, 8 for one query at position 2; the third pair is removed by the mask, the fourth key does not exist.
+  // q·k = 1, −2, 4, 8 for one query at position 2; the third pair is removed by the mask, the
+  // fourth key does not exist.
   OneRow row({1, -2, 4, 8});
   const float slope[] = {0.25f}, bias[] = {0, 1, 0, 0};
   const bool mask[] = {true, true, false, true};
@@ -462,7 +490,8 @@ TEST(ScoresAt, QueriesBehindTheirLengthHaveNoScore) {
 TEST(ScoresAt, ToleranceIsOfThePair) {
   OneRow row({1, 3000, -6000});
   const StageResult scaled = ScoresAt(row.problem, ScoreStage::kScaled);
-  EXPECT_EQ(scaled.tolerance, (std::vector<double>{1e-5, 8 * std::ldexp(3000.0, -24), 8 * std::ldexp(6000.0, -24)}));
+  EXPECT_EQ(scaled.tolerance,
+            (std::vector<double>{1e-5, 8 * std::ldexp(3000.0, -24), 8 * std::ldexp(6000.0, -24)}));
   row.problem.score.softcap = 1;  // the error of the product passes through tanh at most whole
   EXPECT_EQ(ScoresAt(row.problem, ScoreStage::kSoftcapped).tolerance, scaled.tolerance);
   OneRow overflowing({3e38f, 1});
@@ -484,13 +513,17 @@ Problem Alone(const Problem& packed, const Sequence& sequence, int64_t b) {
     return view;
   };
   alone.cu_seqlens_q = alone.cu_seqlens_k = TensorView();
-  alone.q = cut(cut(packed.q, 0, sequence.queries.batch, 1), 2, sequence.queries.first, sequence.queries.count);
+  alone.q = cut(cut(packed.q, 0, sequence.queries.batch, 1), 2, sequence.queries.first,
+                sequence.queries.count);
   for (TensorView Problem::* kv : {&Problem::k, &Problem::v}) {
-    alone.*kv = cut(cut(packed.*kv, 0, sequence.keys.batch, 1), 2, sequence.keys.first, sequence.keys.count);
+    alone.*kv = cut(cut(packed.*kv, 0, sequence.keys.batch, 1), 2, sequence.keys.first,
+                    sequence.keys.count);
   }
   Score& score = alone.score;
-  score.bias = cut(cut(cut(score.bias, 0, b, 1), 2, 0, sequence.queries.count), 3, 0, sequence.keys.count);
-  for (TensorView* lengths : {&score.q_lengths, &score.kv_lengths, &score.query_offsets}) *lengths = cut(*lengths, 0, b, 1);
+  score.bias =
+      cut(cut(cut(score.bias, 0, b, 1), 2, 0, sequence.queries.count), 3, 0, sequence.keys.count);
+  for (TensorView* lengths : {&score.q_lengths, &score.kv_lengths, &score.query_offsets})
+    *lengths = cut(*lengths, 0, b, 1);
   score.parents = cut(cut(score.parents, 0, b, 1), 1, 0, sequence.queries.count);
   return alone;
 }
@@ -504,7 +537,8 @@ struct Packed {
   int32_t q_lengths[3] = {2, 0, 2};
   int32_t parents[9] = {-1, 0, 0, -1, -1, -1, -1, -1, 0};
 
-  explicit Packed(bool packed_keys) : e(packed_keys ? MakeSizes(1, 2, 1, 7, 7, 2, 3) : MakeSizes(1, 2, 1, 7, 12, 2, 3)) {
+  explicit Packed(bool packed_keys)
+      : e(packed_keys ? MakeSizes(1, 2, 1, 7, 7, 2, 3) : MakeSizes(1, 2, 1, 7, 12, 2, 3)) {
     if (packed_keys) {
       e.problem.cu_seqlens_k = View(const_cast<const int64_t*>(cu_k), {4});
     } else {
@@ -532,13 +566,15 @@ TEST(Packed, EachSequenceIsTheSequenceAlone) {
     ASSERT_EQ(r.lse.size(), 2u * 7);
     ASSERT_EQ(r.weights.size(), 3u * 2 * 3 * 4);
     for (int64_t h = 0; h < 2; ++h) {
-      for (const int64_t spare : {0, 6}) EXPECT_TRUE(std::isnan(r.lse[h * 7 + spare]) && std::isnan(r.out[(h * 7 + spare) * 3]));
+      for (const int64_t spare : {0, 6})
+        EXPECT_TRUE(std::isnan(r.lse[h * 7 + spare]) && std::isnan(r.out[(h * 7 + spare) * 3]));
     }
     for (int64_t b = 0; b < 3; ++b) {
       const Sequence sequence = SequenceOf(p.e.problem, b);
       const Problem problem = Alone(p.e.problem, sequence, b);
       const ForwardResult alone = Forward(problem);
-      const StageResult scaled = ScoresAt(p.e.problem, ScoreStage::kScaled), scaled_alone = ScoresAt(problem, ScoreStage::kScaled);
+      const StageResult scaled = ScoresAt(p.e.problem, ScoreStage::kScaled),
+                        scaled_alone = ScoresAt(problem, ScoreStage::kScaled);
       const int64_t Tq = sequence.queries.count, Tk = sequence.keys.count;
       for (int64_t h = 0; h < 2; ++h) {
         for (int64_t i = 0; i < 3; ++i) {
@@ -547,16 +583,19 @@ TEST(Packed, EachSequenceIsTheSequenceAlone) {
             const bool exists = i < Tq && j < Tk;
             ASSERT_EQ(r.weights[pair], exists ? alone.weights[own] : 0) << b << h << i << j;
             ASSERT_EQ(r.scores[pair], exists ? alone.scores[own] : -kInf) << b << h << i << j;
-            ASSERT_EQ(scaled.scores[pair], exists ? scaled_alone.scores[own] : -kInf) << b << h << i << j;
+            ASSERT_EQ(scaled.scores[pair], exists ? scaled_alone.scores[own] : -kInf)
+                << b << h << i << j;
           }
           if (i >= Tq) continue;
           const int64_t row = h * 7 + p.cu_q[b] + i;
           ASSERT_EQ(r.lse[row], alone.lse[h * Tq + i]);
-          for (int64_t c = 0; c < 3; ++c) ASSERT_EQ(r.out[row * 3 + c], alone.out[(h * Tq + i) * 3 + c]);
+          for (int64_t c = 0; c < 3; ++c)
+            ASSERT_EQ(r.out[row * 3 + c], alone.out[(h * Tq + i) * 3 + c]);
         }
       }
     }
-    EXPECT_EQ(r.lse[5], -kInf);  // the third query of the third sequence is behind its length: padding, which is written
+    // the third query of the third sequence is behind its length: padding, which is written
+    EXPECT_EQ(r.lse[5], -kInf);
     EXPECT_EQ(r.out[5 * 3], 0);
   }
 }
@@ -569,7 +608,8 @@ TEST(Packed, NothingOutsideOfTheSequencesIsRead) {
   dirty.e.k[6 * 2] = dirty.e.v[6 * 3] = kNan;
   const ForwardResult a = Forward(clean.e.problem), b = Forward(dirty.e.problem);
   EXPECT_EQ(a.weights, b.weights);
-  for (size_t n = 0; n < a.out.size(); ++n) EXPECT_TRUE(a.out[n] == b.out[n] || (std::isnan(a.out[n]) && std::isnan(b.out[n])));
+  for (size_t n = 0; n < a.out.size(); ++n)
+    EXPECT_TRUE(a.out[n] == b.out[n] || (std::isnan(a.out[n]) && std::isnan(b.out[n])));
 }
 
 // ---- edges
@@ -657,7 +697,8 @@ TEST(Forward, WeightsOfARowSumToOneLessTheSink) {
     for (int64_t h = 0; h < 4; ++h) {
       for (int64_t i = 0; i < 5; ++i) {
         const Row row = ForwardRow(e.problem, b, h, i);
-        EXPECT_NEAR(std::accumulate(row.weights.begin(), row.weights.end(), row.sink_weight), 1, kRounding);
+        EXPECT_NEAR(std::accumulate(row.weights.begin(), row.weights.end(), row.sink_weight), 1,
+                    kRounding);
         EXPECT_NEAR(row.sink_weight, std::exp(sinks[h] - row.lse), kRounding);
       }
     }
@@ -672,22 +713,27 @@ TEST(Forward, LayoutDoesNotMatter) {
     for (int64_t h = 0; h < n.Hq; ++h) {
       for (int64_t i = 0; i < n.Tq; ++i) {
         for (int64_t c = 0; c < n.dk; ++c) {
-          other.q[((b * n.Tq + i) * n.Hq + h) * n.dk + c] = dense.q[((b * n.Hq + h) * n.Tq + i) * n.dk + c];
+          other.q[((b * n.Tq + i) * n.Hq + h) * n.dk + c] =
+              dense.q[((b * n.Hq + h) * n.Tq + i) * n.dk + c];
         }
       }
       for (int64_t j = 0; j < n.Tk; ++j) {
         for (int64_t c = 0; c < n.dk; ++c) {
-          other.k[((c * n.B + b) * n.Hkv + h) * n.Tk + j] = dense.k[((b * n.Hkv + h) * n.Tk + j) * n.dk + c];
+          other.k[((c * n.B + b) * n.Hkv + h) * n.Tk + j] =
+              dense.k[((b * n.Hkv + h) * n.Tk + j) * n.dk + c];
         }
         for (int64_t c = 0; c < n.dv; ++c) {
-          other.v[((b * n.Hkv + h) * n.Tk + n.Tk - 1 - j) * n.dv + c] = dense.v[((b * n.Hkv + h) * n.Tk + j) * n.dv + c];
+          other.v[((b * n.Hkv + h) * n.Tk + n.Tk - 1 - j) * n.dv + c] =
+              dense.v[((b * n.Hkv + h) * n.Tk + j) * n.dv + c];
         }
       }
     }
   }
   other.problem.q = SwapAxes(Input(other.q.data(), {n.B, n.Tq, n.Hq, n.dk}), 1, 2);
-  other.problem.k = Input(other.k.data(), {n.B, n.Hkv, n.Tk, n.dk}, {n.Hkv * n.Tk, n.Tk, 1, n.B * n.Hkv * n.Tk});
-  other.problem.v = Input(other.v.data() + (n.Tk - 1) * n.dv, {n.B, n.Hkv, n.Tk, n.dv}, {n.Hkv * n.Tk * n.dv, n.Tk * n.dv, -n.dv, 1});
+  other.problem.k =
+      Input(other.k.data(), {n.B, n.Hkv, n.Tk, n.dk}, {n.Hkv * n.Tk, n.Tk, 1, n.B * n.Hkv * n.Tk});
+  other.problem.v = Input(other.v.data() + (n.Tk - 1) * n.dv, {n.B, n.Hkv, n.Tk, n.dv},
+                          {n.Hkv * n.Tk * n.dv, n.Tk * n.dv, -n.dv, 1});
   EXPECT_EQ(Forward(other.problem).out, Forward(dense.problem).out);
   EXPECT_EQ(Forward(other.problem).lse, Forward(dense.problem).lse);
 }
@@ -713,7 +759,8 @@ TEST(Merge, StatesOverDisjointKeysGiveTheWhole) {
     parts.push_back({Input(outs[p].data(), {1, 2, 3, 2}), Input(lses[p].data(), {1, 2, 3})});
   }
   const MergeResult merged = Merge(parts.data(), 3);
-  const double rounding = 4 * std::ldexp(1.0, -24) * 4;  // the parts were stored as float; values and lse are below 4
+  // the parts were stored as float; values and lse are below 4
+  const double rounding = 4 * std::ldexp(1.0, -24) * 4;
   ExpectAllNear(merged.out, whole.out, rounding);
   ExpectAllNear(merged.lse, whole.lse, rounding);
 
@@ -756,7 +803,8 @@ TEST(RelativeTolerance, IsInfiniteWhereScoresOverflowFloat) {
   const float lowest[] = {std::numeric_limits<float>::lowest()};
   OneRow biased({-5, 1});
   biased.problem.score.bias = View(lowest, {1});
-  EXPECT_FALSE(std::isinf(RelativeTolerance(ForwardRow(biased.problem, 0, 0, 0))));  // rounds to lowest()
+  // rounds to lowest()
+  EXPECT_FALSE(std::isinf(RelativeTolerance(ForwardRow(biased.problem, 0, 0, 0))));
 }
 
 // ---- gradients
@@ -771,8 +819,10 @@ double Loss(const Problem& problem, const std::vector<float>& dout) {
   return loss;
 }
 
-// The derivative of Loss by every element of `x`, which the problem looks at: five-point central differences, exact up to h⁴·f⁽⁵⁾/30.
-std::vector<double> Differences(const Problem& problem, const std::vector<float>& dout, std::vector<float>* x) {
+// The derivative of Loss by every element of `x`, which the problem looks at: five-point central
+// differences, exact up to h⁴·f⁽⁵⁾/30.
+std::vector<double> Differences(const Problem& problem, const std::vector<float>& dout,
+                                std::vector<float>* x) {
   constexpr float h = 1.0f / 256;
   std::vector<double> derivatives;
   for (float& element : *x) {
@@ -787,12 +837,14 @@ std::vector<double> Differences(const Problem& problem, const std::vector<float>
   }
   return derivatives;
 }
-// h⁴/30 = 8e-12 times fifth derivatives of softmax over scores that change by up to 4 per unit: below 4⁵ · 24 · Σ|dout·v|
+// h⁴/30 = 8e-12 times fifth derivatives of softmax over scores that change by up to 4 per unit:
+// below 4⁵ · 24 · Σ|dout·v|
 constexpr double kDifferenceError = 1e-6;
 
 void ExpectGradientsMatchDifferences(Example* e) {
   const std::vector<float> dout = Numbers(99).Take(e->n.B * e->n.Hq * e->n.Tq * e->n.dv);
-  const GradientResult g = Gradients(e->problem, Input(dout.data(), {e->n.B, e->n.Hq, e->n.Tq, e->n.dv}));
+  const GradientResult g =
+      Gradients(e->problem, Input(dout.data(), {e->n.B, e->n.Hq, e->n.Tq, e->n.dv}));
   ExpectAllNear(g.dq, Differences(e->problem, dout, &e->q), kDifferenceError);
   ExpectAllNear(g.dk, Differences(e->problem, dout, &e->k), kDifferenceError);
   ExpectAllNear(g.dv, Differences(e->problem, dout, &e->v), kDifferenceError);
@@ -842,7 +894,8 @@ TEST(Gradients, PackedWithATreeAndABlockMapMatchesDifferences) {
   Packed p(true);
   const bool map[] = {true, true, false, true};
   p.e.problem.score.block_map = {View(map, {2, 2}), 2, 3};
-  // Differences take every element of q, k and v in turn: those outside of the sequences have a gradient of 0.
+  // Differences take every element of q, k and v in turn: those outside of the sequences have a
+  // gradient of 0.
   std::vector<float> dout = Numbers(99).Take(2 * 7 * 3);
   const GradientResult g = Gradients(p.e.problem, Input(dout.data(), {1, 2, 7, 3}));
   for (int64_t h = 0; h < 2; ++h) {

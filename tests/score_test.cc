@@ -16,8 +16,9 @@ TEST(ScoreTest, DefaultsModifyNothingAndRemoveNothing) {
   EXPECT_EQ(score.window.left, -1);
   EXPECT_EQ(score.window.right, -1);
   EXPECT_FALSE(score.query_offset.has_value());
-  for (const TensorView* view : {&score.alibi_slopes, &score.bias, &score.mask, &score.block_map.visible, &score.parents,
-                                 &score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.sinks}) {
+  for (const TensorView* view :
+       {&score.alibi_slopes, &score.bias, &score.mask, &score.block_map.visible, &score.parents,
+        &score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.sinks}) {
     EXPECT_FALSE(view->present());
   }
 }

@@ -1,5 +1,5 @@
-// Masks that remove whole areas, which kernels skip: the results are those of the reference, and the bits of computing every pair and giving the removed
-// ones a bias of −inf.
+// Masks that remove whole areas, which kernels skip: the results are those of the reference, and
+// the bits of computing every pair and giving the removed ones a bias of −inf.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,8 @@ constexpr Pattern kPatterns[] = {
     {"everything", [](int64_t, int64_t, int64_t) { return true; }},
     {"nothing", [](int64_t, int64_t, int64_t) { return false; }},
     {"causal from the top left", [](int64_t, int64_t i, int64_t j) { return j <= i; }},
-    {"causal to the bottom right", [](int64_t, int64_t i, int64_t j) { return j <= i + kTk - kTq; }},
+    {"causal to the bottom right",
+     [](int64_t, int64_t i, int64_t j) { return j <= i + kTk - kTq; }},
     {"anticausal", [](int64_t, int64_t i, int64_t j) { return j >= i + 100; }},
     {"window", [](int64_t, int64_t i, int64_t j) { return std::abs(j - i - 120) <= 10; }},
     {"diagonal", [](int64_t, int64_t i, int64_t j) { return j == i + 90; }},
@@ -51,27 +52,33 @@ constexpr Pattern kPatterns[] = {
     {"stripes of queries", [](int64_t, int64_t i, int64_t) { return i / 16 % 2 == 1; }},
     {"every third query sees nothing", [](int64_t, int64_t i, int64_t) { return i % 3 != 0; }},
     {"chequers", [](int64_t, int64_t i, int64_t j) { return (i / 16 + j / 64) % 2 == 0; }},
-    {"chequers off the grid", [](int64_t, int64_t i, int64_t j) { return ((i + 5) / 16 + (j + 37) / 64) % 2 == 0; }},
+    {"chequers off the grid",
+     [](int64_t, int64_t i, int64_t j) { return ((i + 5) / 16 + (j + 37) / 64) % 2 == 0; }},
     {"documents", [](int64_t, int64_t i, int64_t j) { return i / 20 == j / 80; }},
     {"one pair", [](int64_t, int64_t i, int64_t j) { return i == 37 && j == 201; }},
-    {"one pair in each area", [](int64_t, int64_t i, int64_t j) { return i % 16 == 7 && j % 64 == 41; }},
+    {"one pair in each area",
+     [](int64_t, int64_t i, int64_t j) { return i % 16 == 7 && j % 64 == 41; }},
     {"all but one pair", [](int64_t, int64_t i, int64_t j) { return i != 37 || j != 201; }},
     {"first key", [](int64_t, int64_t, int64_t j) { return j == 0; }},
     {"last key", [](int64_t, int64_t, int64_t j) { return j == kTk - 1; }},
     {"first and last key", [](int64_t, int64_t, int64_t j) { return j == 0 || j == kTk - 1; }},
-    {"the middle of every block", [](int64_t, int64_t, int64_t j) { return j % 64 >= 20 && j % 64 < 40; }},
+    {"the middle of every block",
+     [](int64_t, int64_t, int64_t j) { return j % 64 >= 20 && j % 64 < 40; }},
     {"first query", [](int64_t, int64_t i, int64_t) { return i == 0; }},
     {"last query", [](int64_t, int64_t i, int64_t) { return i == kTq - 1; }},
     {"the last, smaller blocks", [](int64_t, int64_t i, int64_t j) { return i >= 64 && j >= 256; }},
-    {"sinks and a window", [](int64_t, int64_t i, int64_t j) { return j < 4 || (j <= i + 225 && j > i + 200); }},
+    {"sinks and a window",
+     [](int64_t, int64_t i, int64_t j) { return j < 4 || (j <= i + 225 && j > i + 200); }},
     {"areas at random", [](int64_t, int64_t i, int64_t j) { return Noise(i / 16, j / 64) < 0.4; }},
     {"areas at random, some of them with holes",
-     [](int64_t, int64_t i, int64_t j) { return Noise(i / 16, j / 64) < 0.4 && (Noise(i / 16, j / 64) < 0.2 || Noise(i, j) < 0.5); }},
+     [](int64_t, int64_t i, int64_t j) {
+       return Noise(i / 16, j / 64) < 0.4 && (Noise(i / 16, j / 64) < 0.2 || Noise(i, j) < 0.5);
+     }},
     {"one pair in a hundred", [](int64_t, int64_t i, int64_t j) { return Noise(i, j) < 0.01; }},
-    {"heads that differ", [](int64_t h, int64_t i, int64_t j) { return h == 0   ? j <= i
-                                                                       : h == 1 ? j > 200
-                                                                       : h == 2 ? false
-                                                                                : true; }},
+    {"heads that differ",
+     [](int64_t h, int64_t i, int64_t j) {
+       return h == 0 ? j <= i : h == 1 ? j > 200 : h == 2 ? false : true;
+     }},
 };
 
 ProblemSpec Spec() {
@@ -82,7 +89,8 @@ ProblemSpec Spec() {
 
 void SetMask(RandomProblem& p, const Pattern& pattern) {
   const ProblemSpec& s = p.spec;
-  for (int64_t n = 0; n < p.mask.size(); ++n) p.mask.Set(n, pattern.visible(n / (s.Tq * s.Tk), n / s.Tk % s.Tq, n % s.Tk));
+  for (int64_t n = 0; n < p.mask.size(); ++n)
+    p.mask.Set(n, pattern.visible(n / (s.Tq * s.Tk), n / s.Tk % s.Tq, n % s.Tk));
 }
 
 // p with a bias of 0 and −inf in place of its mask.
@@ -90,13 +98,15 @@ RandomProblem AsBias(const RandomProblem& p) {
   RandomProblem biased = p;
   const TensorView mask = p.mask.view();
   biased.bias = OwnedTensor(DType::kF32, std::vector<int64_t>(mask.shape, mask.shape + mask.rank));
-  for (int64_t n = 0; n < p.mask.size(); ++n) biased.bias.Set(n, p.mask.Get(n) != 0 ? 0 : -std::numeric_limits<double>::infinity());
+  for (int64_t n = 0; n < p.mask.size(); ++n)
+    biased.bias.Set(n, p.mask.Get(n) != 0 ? 0 : -std::numeric_limits<double>::infinity());
   biased.mask = OwnedTensor();
   biased.Refresh();
   return biased;
 }
 
-// The mask of p as bytes and bits, read by runs and by the plan, against the bias that removes the same pairs.
+// The mask of p as bytes and bits, read by runs and by the plan, against the bias that removes the
+// same pairs.
 void ExpectTheBitsOfABias(RandomProblem& p, const PlanOptions& options = {}) {
   RandomProblem biased = AsBias(p), bits = p;
   const TensorView mask = p.mask.view();
@@ -112,9 +122,12 @@ void ExpectTheBitsOfABias(RandomProblem& p, const PlanOptions& options = {}) {
   };
   for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
     const test::Outcome expected = RunSerial(kernel, biased, options);
-    for (const Way& way :
-         test::Thinned({Way{&p, &options, ""}, {&bits, &options, " bits"}, {&p, &fixed, " fixed"}, {&bits, &fixed, " fixed bits"}})) {
-      EXPECT_TRUE(Same(RunSerial(kernel, *way.problem, *way.options), expected)) << ToString(kernel) << way.name;
+    for (const Way& way : test::Thinned({Way{&p, &options, ""},
+                                         {&bits, &options, " bits"},
+                                         {&p, &fixed, " fixed"},
+                                         {&bits, &fixed, " fixed bits"}})) {
+      EXPECT_TRUE(Same(RunSerial(kernel, *way.problem, *way.options), expected))
+          << ToString(kernel) << way.name;
     }
   }
 }
@@ -162,8 +175,8 @@ TEST(SparseMaskTest, WithCausalWindowAndLengths) {
   for (const Pattern& pattern : test::Thinned(kPatterns)) {
     SCOPED_TRACE(pattern.name);
     ProblemSpec s = Spec();
-    s.B = 3, s.Hq = 2, s.Hkv = 1, s.causal = Causal::kBottomRight, s.window = {150, -1}, s.kv_lengths = DType::kI32,
-    s.q_lengths = DType::kI32, s.alibi = true;
+    s.B = 3, s.Hq = 2, s.Hkv = 1, s.causal = Causal::kBottomRight, s.window = {150, -1},
+    s.kv_lengths = DType::kI32, s.q_lengths = DType::kI32, s.alibi = true;
     RandomProblem p(s, test::BaseSeed());
     SetMask(p, pattern);
     test::ExpectMatchesReference(p);
@@ -173,8 +186,12 @@ TEST(SparseMaskTest, WithCausalWindowAndLengths) {
 
 TEST(SparseMaskTest, DecodeWithWholeSplitsRemoved) {
   const std::function<bool(int64_t j)> visible[] = {
-      [](int64_t j) { return j < 3; },     [](int64_t j) { return j >= 3000; }, [](int64_t j) { return j / 256 % 3 == 1; },
-      [](int64_t j) { return j == 1700; }, [](int64_t) { return false; },       [](int64_t j) { return Noise(1, j / 64) < 0.2; },
+      [](int64_t j) { return j < 3; },
+      [](int64_t j) { return j >= 3000; },
+      [](int64_t j) { return j / 256 % 3 == 1; },
+      [](int64_t j) { return j == 1700; },
+      [](int64_t) { return false; },
+      [](int64_t j) { return Noise(1, j / 64) < 0.2; },
   };
   for (const auto& f : visible) {
     for (int64_t Tq : test::Thinned({1, 4})) {
@@ -239,8 +256,12 @@ TEST(SparseMaskTest, NaNInWhatAllQueriesSkipDoesNotShow) {
   spoilt.v = p.v.CopiedTo({});
   for (int64_t h = 0; h < 2; ++h) {
     for (int64_t j = 64; j < 192; ++j) {
-      for (int64_t c = 0; c < 12; ++c) spoilt.k.SetAt({0, h, j, c}, j % 2 == 0 ? std::nan("") : std::numeric_limits<double>::infinity());
-      for (int64_t c = 0; c < 9; ++c) spoilt.v.SetAt({0, h, j, c}, j % 3 == 0 ? std::nan("") : -std::numeric_limits<double>::infinity());
+      for (int64_t c = 0; c < 12; ++c)
+        spoilt.k.SetAt({0, h, j, c},
+                       j % 2 == 0 ? std::nan("") : std::numeric_limits<double>::infinity());
+      for (int64_t c = 0; c < 9; ++c)
+        spoilt.v.SetAt({0, h, j, c},
+                       j % 3 == 0 ? std::nan("") : -std::numeric_limits<double>::infinity());
     }
   }
   spoilt.Refresh();

@@ -1,4 +1,5 @@
-// Scores given out at each stage between q·k and the softmax weight: against the reference, and against each other where stages must agree.
+// Scores given out at each stage between q·k and the softmax weight: against the reference, and
+// against each other where stages must agree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +26,8 @@ using test::RandomProblem;
 using test::RunSerial;
 using test::Same;
 
-constexpr ScoreStage kStages[] = {ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked, ScoreStage::kWeights};
+constexpr ScoreStage kStages[] = {ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked,
+                                  ScoreStage::kWeights};
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 ProblemSpec Spec() {
@@ -34,7 +36,8 @@ ProblemSpec Spec() {
   return s;
 }
 
-// Every stage of s on every kernel against the reference; where tests are thinned one stage, another for each call.
+// Every stage of s on every kernel against the reference; where tests are thinned one stage,
+// another for each call.
 void CheckStages(ProblemSpec s, uint64_t number, const PlanOptions& options = {}) {
   for (ScoreStage stage : test::Thinned(kStages)) {
     s.scores = stage;
@@ -70,8 +73,10 @@ TEST(StageTest, EachStepAlone) {
 TEST(StageTest, AllStepsTogetherWithOffsetsOfEverySort) {
   for (int offset = 0; offset < 5; ++offset) {
     ProblemSpec s = Spec();
-    s.softcap = 2, s.alibi = true, s.sinks = true, s.bias = Axes::kQK, s.bias_removes = 0.2, s.bias_type = DType::kBF16;
-    s.mask = Axes::kB11K, s.mask_type = DType::kBit, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI32;
+    s.softcap = 2, s.alibi = true, s.sinks = true, s.bias = Axes::kQK, s.bias_removes = 0.2,
+    s.bias_type = DType::kBF16;
+    s.mask = Axes::kB11K, s.mask_type = DType::kBit, s.q_lengths = DType::kI32,
+    s.kv_lengths = DType::kI32;
     s.causal = offset == 4 ? Causal::kNone : offset == 3 ? Causal::kTopLeft : Causal::kBottomRight;
     s.window = {40, -1};
     if (offset == 1) s.query_offset = -7;
@@ -81,7 +86,8 @@ TEST(StageTest, AllStepsTogetherWithOffsetsOfEverySort) {
 }
 
 TEST(StageTest, HeadSizesThatDiffer) {
-  for (auto [dk, dv] : {std::pair<int64_t, int64_t>{1, 1}, {3, 70}, {70, 3}, {128, 64}, {192, 128}, {256, 256}}) {
+  for (auto [dk, dv] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 70}, {70, 3}, {128, 64}, {192, 128}, {256, 256}}) {
     ProblemSpec s = Spec();
     s.dk = dk, s.dv = dv, s.softcap = 3, s.causal = Causal::kBottomRight;
     CheckStages(s, static_cast<uint64_t>(dk));
@@ -112,7 +118,8 @@ TEST(StageTest, EveryNumberOfQueriesAndKeysAroundTilesAndBlocks) {
 
 TEST(StageTest, DecodeOverManySplits) {
   ProblemSpec s = Spec();
-  s.Hq = 8, s.Tq = 1, s.Tk = 3001, s.softcap = 3, s.window = {1500, -1}, s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
+  s.Hq = 8, s.Tq = 1, s.Tk = 3001, s.softcap = 3, s.window = {1500, -1},
+  s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64;
   CheckStages(s, 1);
 }
 
@@ -168,8 +175,10 @@ TEST(StageTest, NanInAKeyShowsWhereThePairIsScoredAndNowhereElse) {
       RunSerial(kernel, p);
       const bool all_pairs = stage == ScoreStage::kScaled || stage == ScoreStage::kSoftcapped;
       for (int64_t i = 0; i < s.Tq; ++i) {
-        EXPECT_EQ(std::isnan(p.scores.At({0, 1, i, bad})), all_pairs || i >= bad) << ToString(kernel) << " query " << i;
-        EXPECT_FALSE(std::isnan(p.scores.At({0, 2, i, bad}))) << ToString(kernel) << ": another KV head";
+        EXPECT_EQ(std::isnan(p.scores.At({0, 1, i, bad})), all_pairs || i >= bad)
+            << ToString(kernel) << " query " << i;
+        EXPECT_FALSE(std::isnan(p.scores.At({0, 2, i, bad})))
+            << ToString(kernel) << ": another KV head";
       }
     }
   }
@@ -180,7 +189,8 @@ TEST(StageTest, NanInAKeyShowsWhereThePairIsScoredAndNowhereElse) {
 TEST(StageTest, WeightsAreTheWeightsBitForBit) {
   for (int which = 0; which < 2; ++which) {
     ProblemSpec s = Spec();
-    s.weights = true, s.scores = ScoreStage::kWeights, s.causal = Causal::kBottomRight, s.sinks = true, s.mask = Axes::kHQK;
+    s.weights = true, s.scores = ScoreStage::kWeights, s.causal = Causal::kBottomRight,
+    s.sinks = true, s.mask = Axes::kHQK;
     if (which == 1) s.Tq = 1, s.Tk = 3000;
     RandomProblem p(s, test::BaseSeed());
     for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
@@ -195,16 +205,17 @@ TEST(StageTest, WhatRemovesPairsDoesNotChangeScaledOrSoftcappedScores) {
     ProblemSpec s = Spec();
     s.scores = stage, s.softcap = 2;
     RandomProblem plain(s, test::BaseSeed());
-    s.causal = Causal::kBottomRight, s.window = {3, 0}, s.mask = Axes::kBHQK, s.mask_allows = 0.1, s.bias = Axes::kHQK,
-    s.bias_removes = 0.5, s.alibi = true, s.sinks = true, s.parents = DType::kI32, s.block_map = Axes::kBHQK, s.block_queries = 3,
-    s.block_keys = 16;
+    s.causal = Causal::kBottomRight, s.window = {3, 0}, s.mask = Axes::kBHQK, s.mask_allows = 0.1,
+    s.bias = Axes::kHQK, s.bias_removes = 0.5, s.alibi = true, s.sinks = true,
+    s.parents = DType::kI32, s.block_map = Axes::kBHQK, s.block_queries = 3, s.block_keys = 16;
     RandomProblem removed(s, test::BaseSeed());
     removed.q = plain.q, removed.k = plain.k;
     removed.Refresh();
     for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
       RunSerial(kernel, plain);
       RunSerial(kernel, removed);
-      EXPECT_EQ(removed.scores.Bytes(), plain.scores.Bytes()) << ToString(kernel) << " stage " << static_cast<int>(stage);
+      EXPECT_EQ(removed.scores.Bytes(), plain.scores.Bytes())
+          << ToString(kernel) << " stage " << static_cast<int>(stage);
     }
   }
 }
@@ -229,14 +240,17 @@ TEST(StageTest, StagesWithoutAStepBetweenThemAreTheSame) {
 
 TEST(StageTest, MaskedScoresAreMinusInfinityExactlyForRemovedPairs) {
   ProblemSpec s = Spec();
-  s.scores = ScoreStage::kMasked, s.causal = Causal::kBottomRight, s.mask = Axes::kHQK, s.bias = Axes::kQK, s.bias_removes = 0.2,
-  s.kv_lengths = DType::kI32, s.q_lengths = DType::kI32, s.block_map = Axes::kK, s.block_queries = 1, s.block_keys = 7;
+  s.scores = ScoreStage::kMasked, s.causal = Causal::kBottomRight, s.mask = Axes::kHQK,
+  s.bias = Axes::kQK, s.bias_removes = 0.2, s.kv_lengths = DType::kI32, s.q_lengths = DType::kI32,
+  s.block_map = Axes::kK, s.block_queries = 1, s.block_keys = 7;
   RandomProblem p(s, test::BaseSeed());
   for (const Kernel& kernel : test::KernelsAndAuto()) {
     RunSerial(kernel, p);
     for (int64_t n = 0; n < p.scores.size(); ++n) {
-      const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq, j = n % s.Tk;
-      ASSERT_EQ(p.scores.Get(n) == -kInf, !p.Visible(b, h, i, j)) << ToString(kernel) << " " << b << h << " " << i << " " << j;
+      const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq,
+                    j = n % s.Tk;
+      ASSERT_EQ(p.scores.Get(n) == -kInf, !p.Visible(b, h, i, j))
+          << ToString(kernel) << " " << b << h << " " << i << " " << j;
       ASSERT_LT(p.scores.Get(n), kInf);
     }
   }
@@ -253,7 +267,8 @@ TEST(StageTest, GivingScoresOutDoesNotChangeTheOtherOutputs) {
       for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto())) {
         test::Outcome got = RunSerial(kernel, with);
         got.scores.clear();
-        EXPECT_TRUE(Same(got, RunSerial(kernel, without))) << ToString(kernel) << " stage " << static_cast<int>(stage);
+        EXPECT_TRUE(Same(got, RunSerial(kernel, without)))
+            << ToString(kernel) << " stage " << static_cast<int>(stage);
       }
     }
   }
@@ -274,7 +289,8 @@ TEST(StageTest, WithoutScoresTheStageDoesNotMatter) {
 TEST(StageTest, ThreadsInAnyOrderGiveTheSameBits) {
   for (ScoreStage stage : kStages) {
     ProblemSpec s = Spec();
-    s.scores = stage, s.weights = true, s.causal = Causal::kBottomRight, s.Tq = 60, s.Tk = 200, s.mask = Axes::kQK;
+    s.scores = stage, s.weights = true, s.causal = Causal::kBottomRight, s.Tq = 60, s.Tk = 200,
+    s.mask = Axes::kQK;
     RandomProblem p(s, test::BaseSeed());
     for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
       const test::Outcome serial = RunSerial(kernel, p);

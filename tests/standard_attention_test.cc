@@ -1,4 +1,5 @@
-// The baseline of the benchmarks computes what the reference does: a baseline that is wrong proves nothing.
+// The baseline of the benchmarks computes what the reference does: a baseline that is wrong proves
+// nothing.
 #include "reference/standard_attention.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ TEST(StandardAttention, MatchesTheReferenceOnCapturedProblems) {
     const Outputs outputs(&c.problem, c.token_major, /*with_weights=*/false);
     ASSERT_TRUE(reference::StandardAttentionSupports(c.problem));
     reference::StandardAttention(c.problem, &scores);
-    EXPECT_EQ(static_cast<int64_t>(scores.size() * sizeof(float)), reference::ScoreMatrixBytes(c.problem));
+    EXPECT_EQ(static_cast<int64_t>(scores.size() * sizeof(float)),
+              reference::ScoreMatrixBytes(c.problem));
     EXPECT_TRUE(Matches(c.problem, reference::Forward(c.problem)));
   }
 }
@@ -37,7 +39,8 @@ TEST(StandardAttention, RowsWithoutKeysAreEmpty) {
   problem.k = View(k.data(), {1, 1, 2, 1});
   problem.v = View(v.data(), {1, 1, 2, 2});
   problem.score.causal = Causal::kBottomRight;
-  problem.score.q_lengths = View(q_length, {1});  // offset −1: query 0 sees nothing, query 3 is padding
+  // offset −1: query 0 sees nothing, query 3 is padding
+  problem.score.q_lengths = View(q_length, {1});
   const Outputs outputs(&problem, false, /*with_weights=*/false);
   std::vector<float> scores;
   reference::StandardAttention(problem, &scores);

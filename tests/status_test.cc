@@ -18,7 +18,8 @@ TEST(StatusTest, DefaultIsOkWithAnEmptyMessage) {
 }
 
 TEST(StatusTest, KeepsCodeAndMessage) {
-  for (StatusCode code : {StatusCode::kInvalidArgument, StatusCode::kUnsupported, StatusCode::kOutOfMemory}) {
+  for (StatusCode code :
+       {StatusCode::kInvalidArgument, StatusCode::kUnsupported, StatusCode::kOutOfMemory}) {
     const Status status(code, "v.shape[2] = 96, expected 128 (k.shape[2])");
     EXPECT_FALSE(status.ok());
     EXPECT_EQ(status.code(), code);
@@ -34,7 +35,8 @@ TEST(StatusTest, CopiesTheMessage) {
 }
 
 TEST(StatusTest, LongMessagesAreCutAndStayTerminated) {
-  for (int length : {Status::kMaxMessage - 2, Status::kMaxMessage - 1, Status::kMaxMessage, Status::kMaxMessage + 1, 10000}) {
+  for (int length : {Status::kMaxMessage - 2, Status::kMaxMessage - 1, Status::kMaxMessage,
+                     Status::kMaxMessage + 1, 10000}) {
     const std::string text(static_cast<size_t>(length), 'x');
     const Status status(StatusCode::kInvalidArgument, text.c_str());
     const std::string kept = status.message();

@@ -1,4 +1,5 @@
-// FOVEA_TARGET: read once, at the first use in a process, so each test asks a child process. The parent must not use a target itself.
+// FOVEA_TARGET: read once, at the first use in a process, so each test asks a child process. The
+// parent must not use a target itself.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,13 +28,15 @@ std::string InChild(const char* value, Answer answer) {
       setenv("FOVEA_TARGET", value, 1);
     }
     const std::string text = answer();
-    const bool written = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const bool written =
+        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
     _exit(written ? 0 : 1);
   }
   close(ends[1]);
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
   int state = 0;
   waitpid(child, &state, 0);
@@ -55,7 +58,9 @@ std::string Planned() {
   const Status call = Attention(p.problem);
   if (std::string(status.message()) != call.message()) return "two answers";
   if (!status.ok() && !p.OutputsUntouched()) return "outputs were touched";
-  if (!status.ok() && status.code() != StatusCode::kInvalidArgument && status.code() != StatusCode::kUnsupported) return "wrong code";
+  if (!status.ok() && status.code() != StatusCode::kInvalidArgument &&
+      status.code() != StatusCode::kUnsupported)
+    return "wrong code";
   return status.ok() ? Name(plan.target()) : std::string("error: ") + status.message();
 }
 
@@ -75,7 +80,8 @@ TEST(TargetEnvironmentTest, NamesTheTargetOfAutomaticPlans) {
 }
 
 TEST(TargetEnvironmentTest, AnExplicitTargetWins) {
-  const Target first = UsableTargets().data[0], last = UsableTargets().data[UsableTargets().count - 1];
+  const Target first = UsableTargets().data[0],
+               last = UsableTargets().data[UsableTargets().count - 1];
   EXPECT_EQ(InChild(Name(first),
                     [last] {
                       test::RandomProblem p(test::ProblemSpec(), 1);
@@ -83,7 +89,8 @@ TEST(TargetEnvironmentTest, AnExplicitTargetWins) {
                       options.target = last;
                       Plan plan;
                       const Status status = Plan::Create(p.problem, options, &plan);
-                      return status.ok() ? std::string(Name(plan.target())) : std::string(status.message());
+                      return status.ok() ? std::string(Name(plan.target()))
+                                         : std::string(status.message());
                     }),
             Name(last));
 }
@@ -94,14 +101,16 @@ TEST(TargetEnvironmentTest, ABadNameIsAnErrorFromTheFirstPlanThatListsTheValidOn
       EXPECT_EQ(message.rfind("error: ", 0), 0u) << message;
       EXPECT_NE(message.find("FOVEA_TARGET"), std::string::npos) << message;
       EXPECT_NE(message.find(value), std::string::npos) << message;
-      for (Target target : UsableTargets()) EXPECT_NE(message.find(Name(target)), std::string::npos) << message;
+      for (Target target : UsableTargets())
+        EXPECT_NE(message.find(Name(target)), std::string::npos) << message;
     }
   }
 }
 
 TEST(TargetEnvironmentTest, ATargetThatCannotRunHereIsAnErrorAndNotAFallback) {
-  for (Target target : {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kNeon, Target::kAvx512Bf16,
-                        Target::kNeonBf16, Target::kAvx512Amx}) {
+  for (Target target :
+       {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512,
+        Target::kNeon, Target::kAvx512Bf16, Target::kNeonBf16, Target::kAvx512Amx}) {
     bool usable = false;
     for (Target t : UsableTargets()) usable = usable || t == target;
     if (usable) continue;

@@ -1,4 +1,5 @@
-// Targets: their names, their lists, and that a plan has the one asked for. What the environment decides is in target_environment_test.cc.
+// Targets: their names, their lists, and that a plan has the one asked for. What the environment
+// decides is in target_environment_test.cc.
 #include "fovea/target.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +21,9 @@
 namespace fovea {
 namespace {
 
-constexpr Target kAll[] = {Target::kAuto,   Target::kEmu128, Target::kSse2,       Target::kSse4,     Target::kAvx2,
-                           Target::kAvx512, Target::kNeon,   Target::kAvx512Bf16, Target::kNeonBf16, Target::kAvx512Amx};
+constexpr Target kAll[] = {Target::kAuto,     Target::kEmu128,   Target::kSse2, Target::kSse4,
+                           Target::kAvx2,     Target::kAvx512,   Target::kNeon, Target::kAvx512Bf16,
+                           Target::kNeonBf16, Target::kAvx512Amx};
 
 bool Contains(TargetList list, Target target) {
   for (Target t : list) {
@@ -31,7 +33,8 @@ bool Contains(TargetList list, Target target) {
 }
 
 TEST(TargetTest, NamesAndParsingAreInverse) {
-  const char* const names[] = {"auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16", "avx512_amx"};
+  const char* const names[] = {"auto",   "emu128", "sse2",        "sse4",      "avx2",
+                               "avx512", "neon",   "avx512_bf16", "neon_bf16", "avx512_amx"};
   for (size_t n = 0; n < std::size(names); ++n) {
     EXPECT_STREQ(Name(kAll[n]), names[n]);
     Target parsed = Target::kNeon;
@@ -43,7 +46,8 @@ TEST(TargetTest, NamesAndParsingAreInverse) {
 }
 
 TEST(TargetTest, ParsingErrorsListTheValidNamesAndWriteNothing) {
-  for (const char* name : {"", " ", "avx", "AVX2x", "avx2 ", "avx-512", "unknown", "best", "sse2,avx2"}) {
+  for (const char* name :
+       {"", " ", "avx", "AVX2x", "avx2 ", "avx-512", "unknown", "best", "sse2,avx2"}) {
     Target parsed = Target::kSse4;
     const Status status = ParseTarget(name, &parsed);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
@@ -68,7 +72,8 @@ TEST(TargetTest, ListsAreBestFirstWithoutRepetitionAndUsableOnesAreCompiled) {
     for (size_t n = 0; n < list.count; ++n) {
       EXPECT_NE(list.data[n], Target::kAuto);
       EXPECT_STRNE(Name(list.data[n]), "unknown");
-      if (n > 0 && CpuPrefers(list.data[n]) && (list.data == CompiledTargets().data || CpuPrefers(list.data[n - 1]))) {
+      if (n > 0 && CpuPrefers(list.data[n]) &&
+          (list.data == CompiledTargets().data || CpuPrefers(list.data[n - 1]))) {
         EXPECT_GT(static_cast<int>(list.data[n - 1]), static_cast<int>(list.data[n]));
       }
       for (size_t x = 0; x < n; ++x) EXPECT_NE(list.data[x], list.data[n]);
@@ -76,7 +81,8 @@ TEST(TargetTest, ListsAreBestFirstWithoutRepetitionAndUsableOnesAreCompiled) {
   }
   // A target that this CPU runs slower than the next one stands behind that one.
   EXPECT_TRUE(CpuPrefers(UsableTargets().data[0]));
-  for (Target target : UsableTargets()) EXPECT_TRUE(Contains(CompiledTargets(), target)) << Name(target);
+  for (Target target : UsableTargets())
+    EXPECT_TRUE(Contains(CompiledTargets(), target)) << Name(target);
 }
 
 TEST(TargetTest, ListsAreInStaticStorage) {
@@ -94,7 +100,8 @@ TEST(TargetTest, TheTestsCopyHasEveryTargetOfTheArchitecture) {
 #if defined(FOVEA_TEST_EMU128_ALONE)
   EXPECT_EQ(CompiledTargets().count, 1u);
 #elif defined(__x86_64__)
-  for (Target target : {Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kAvx512Bf16, Target::kAvx512Amx})
+  for (Target target : {Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512,
+                        Target::kAvx512Bf16, Target::kAvx512Amx})
     EXPECT_TRUE(Contains(CompiledTargets(), target)) << Name(target);
   EXPECT_TRUE(Contains(UsableTargets(), Target::kSse2)) << "part of the architecture";
   EXPECT_FALSE(Contains(CompiledTargets(), Target::kNeon));
@@ -107,21 +114,25 @@ TEST(TargetTest, TheTestsCopyHasEveryTargetOfTheArchitecture) {
 TEST(TargetTest, UsableIsWhatThisCpuReports) {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
   EXPECT_EQ(Contains(UsableTargets(), Target::kSse4), __builtin_cpu_supports("sse4.2") != 0);
   EXPECT_EQ(Contains(UsableTargets(), Target::kAvx2), avx2);
   EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512), avx512);
-  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
-                    __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni") &&
-                    __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("gfni") &&
-                    __builtin_cpu_supports("vpclmulqdq");
+  const bool bf16 =
+      avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi") &&
+      __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vnni") &&
+      __builtin_cpu_supports("avx512bitalg") && __builtin_cpu_supports("avx512vpopcntdq") &&
+      __builtin_cpu_supports("gfni") && __builtin_cpu_supports("vpclmulqdq");
   EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512Bf16), bf16);
 #if defined(__linux__)
   std::ifstream file("/proc/cpuinfo");
   const std::string cpu{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const bool amx = cpu.find(" amx_tile") != std::string::npos && cpu.find(" amx_bf16") != std::string::npos;
-  EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512Amx), amx) << "Linux lists what it lets processes use";
+  const bool amx =
+      cpu.find(" amx_tile") != std::string::npos && cpu.find(" amx_bf16") != std::string::npos;
+  EXPECT_EQ(Contains(UsableTargets(), Target::kAvx512Amx), amx)
+      << "Linux lists what it lets processes use";
 #endif
 }
 #endif
@@ -138,7 +149,8 @@ TEST(TargetTest, APlanHasTheTargetAskedFor) {
 }
 
 TEST(TargetTest, AForcedTargetIsTheOneThatRan) {
-  // The code that ran left its own HWY_TARGET in the worker's scratch, which follows the partial states.
+  // The code that ran left its own HWY_TARGET in the worker's scratch, which follows the partial
+  // states.
   std::vector<test::Kernel> kernels = test::Kernels();
   for (Target target : UsableTargets()) kernels.push_back({target, Engine::kTile, Product::kF32});
   for (const test::Kernel& kernel : test::BF16Kernels()) kernels.push_back(kernel);
@@ -146,7 +158,8 @@ TEST(TargetTest, AForcedTargetIsTheOneThatRan) {
     for (int64_t Tk : {40, 3000}) {
       test::ProblemSpec s;
       s.Hq = 4, s.Hkv = 2, s.Tk = Tk, s.dk = s.dv = 16;
-      s.q_type = s.k_type = s.v_type = kernel.product == Product::kBF16 ? DType::kBF16 : DType::kF32;
+      s.q_type = s.k_type = s.v_type =
+          kernel.product == Product::kBF16 ? DType::kBF16 : DType::kF32;
       test::RandomProblem p(s, 1);
       Plan plan;
       ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
@@ -157,13 +170,15 @@ TEST(TargetTest, AForcedTargetIsTheOneThatRan) {
       ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data(), memory.bytes()}).ok());
       ScratchHeader header;
       std::memcpy(&header, memory.data() + scratch, sizeof header);
-      EXPECT_EQ(header.executed_target, HighwayTarget(kernel.target, kernel.product)) << ToString(kernel) << " Tk " << Tk;
+      EXPECT_EQ(header.executed_target, HighwayTarget(kernel.target, kernel.product))
+          << ToString(kernel) << " Tk " << Tk;
     }
   }
 }
 
 TEST(TargetTest, TargetsInOneProcessDoNotDisturbEachOther) {
-  // Dispatch is per plan: plans of all targets, run in turn and at the same time, each give what they gave alone.
+  // Dispatch is per plan: plans of all targets, run in turn and at the same time, each give what
+  // they gave alone.
   test::ProblemSpec s;
   s.Hq = 2, s.Tq = 33, s.Tk = 65, s.dk = 31, s.dv = 16;
   std::vector<std::vector<unsigned char>> alone;

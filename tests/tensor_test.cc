@@ -16,7 +16,8 @@
 namespace fovea {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kBool, DType::kI32, DType::kI64};
+constexpr DType kTypes[] = {DType::kF32,  DType::kF16, DType::kBF16,
+                            DType::kBool, DType::kI32, DType::kI64};
 
 TEST(DTypeTest, SizesAndNames) {
   const int64_t sizes[] = {4, 2, 2, 1, 4, 8};
@@ -187,10 +188,10 @@ TEST(OwnedTensorTest, ElementsKeepTheirValuesInEveryLayoutAndPlace) {
           for (int64_t t = 0; t < 4; ++t) {
             for (int64_t d = 0; d < 5; ++d, ++n) {
               float value;
-              std::memcpy(
-                  &value,
-                  static_cast<const char*>(view.data) + b * view.stride[0] + h * view.stride[1] + t * view.stride[2] + d * view.stride[3],
-                  sizeof value);
+              std::memcpy(&value,
+                          static_cast<const char*>(view.data) + b * view.stride[0] +
+                              h * view.stride[1] + t * view.stride[2] + d * view.stride[3],
+                          sizeof value);
               ASSERT_EQ(value, static_cast<float>(n)) << ToString(test::Storage{layout, placement});
             }
           }
@@ -223,8 +224,9 @@ TEST(OwnedTensorTest, BitsKeepTheirValuesInEveryLayoutAndPlace) {
           for (int64_t h = 0; h < 3; ++h) {
             for (int64_t t = 0; t < 4; ++t) {
               for (int64_t j = 0; j < keys; ++j, ++n) {
-                const unsigned char byte =
-                    static_cast<const unsigned char*>(view.data)[b * view.stride[0] + h * view.stride[1] + t * view.stride[2] + j / 8];
+                const unsigned char byte = static_cast<const unsigned char*>(
+                    view.data)[b * view.stride[0] + h * view.stride[1] + t * view.stride[2] +
+                               j / 8];
                 ASSERT_EQ(byte >> (j % 8) & 1, bits[static_cast<size_t>(n)]) << n;
                 ASSERT_EQ(tensor.Get(n), bits[static_cast<size_t>(n)]) << n;
               }
@@ -237,11 +239,13 @@ TEST(OwnedTensorTest, BitsKeepTheirValuesInEveryLayoutAndPlace) {
 }
 
 TEST(OwnedTensorTest, BroadcastAxesHaveStrideZero) {
-  const test::OwnedTensor tensor(DType::kF32, {2, 3, 4, 5}, {test::Layout::kDense, test::Placement::kBeforeGuard, 0b0110});
+  const test::OwnedTensor tensor(DType::kF32, {2, 3, 4, 5},
+                                 {test::Layout::kDense, test::Placement::kBeforeGuard, 0b0110});
   EXPECT_EQ(tensor.view().stride[1], 0);
   EXPECT_EQ(tensor.view().stride[2], 0);
   EXPECT_EQ(tensor.view().stride[0], 20);
-  const test::OwnedTensor bits(DType::kBit, {2, 3, 20}, {test::Layout::kDense, test::Placement::kAligned, 0b0110});
+  const test::OwnedTensor bits(DType::kBit, {2, 3, 20},
+                               {test::Layout::kDense, test::Placement::kAligned, 0b0110});
   EXPECT_EQ(bits.view().stride[0], 3);
   EXPECT_EQ(bits.view().stride[1], 0);
   EXPECT_EQ(bits.view().stride[2], 1);

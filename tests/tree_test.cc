@@ -1,4 +1,5 @@
-// Trees of queries (speculative decoding): a tree is the mask that it spells out, bit for bit, and a chain is causal attention.
+// Trees of queries (speculative decoding): a tree is the mask that it spells out, bit for bit, and
+// a chain is causal attention.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,12 +28,14 @@ using test::Same;
 // A draft of 24 tokens behind 100 keys of the past.
 ProblemSpec Spec() {
   ProblemSpec s;
-  s.B = 2, s.Hq = 6, s.Hkv = 2, s.Tq = 24, s.Tk = 124, s.dk = 12, s.dv = 9, s.weights = true, s.scores = ScoreStage::kMasked;
+  s.B = 2, s.Hq = 6, s.Hkv = 2, s.Tq = 24, s.Tk = 124, s.dk = 12, s.dv = 9, s.weights = true,
+  s.scores = ScoreStage::kMasked;
   s.parents = DType::kI32, s.causal = Causal::kBottomRight;
   return s;
 }
 
-// For each sequence, query i and node n, in this order: whether n is i or above it, the slow way: the path from i to its root, written down.
+// For each sequence, query i and node n, in this order: whether n is i or above it, the slow way:
+// the path from i to its root, written down.
 std::vector<char> Paths(const RandomProblem& p) {
   const ProblemSpec& s = p.spec;
   std::vector<char> on_path(static_cast<size_t>(s.B * s.Tq * s.Tq), 0);
@@ -53,9 +56,11 @@ RandomProblem SpelledOut(const RandomProblem& p) {
   spelled.mask = OwnedTensor(DType::kBool, {s.B, s.Hq, s.Tq, s.Tk});
   const std::vector<char> on_path = Paths(p);
   for (int64_t n = 0; n < spelled.mask.size(); ++n) {
-    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq, j = n % s.Tk;
+    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq,
+                  j = n % s.Tk;
     const int64_t node = j - p.Offset(b);
-    const bool tree = node < 0 || (node < s.Tq && on_path[static_cast<size_t>((b * s.Tq + i) * s.Tq + node)] != 0);
+    const bool tree = node < 0 || (node < s.Tq &&
+                                   on_path[static_cast<size_t>((b * s.Tq + i) * s.Tq + node)] != 0);
     const bool pair = !p.mask.present() || RandomProblem::Broadcast(p.mask, b, h, i, j) != 0;
     spelled.mask.Set(n, tree && pair);
   }
@@ -66,14 +71,17 @@ RandomProblem SpelledOut(const RandomProblem& p) {
 void ExpectTheMaskItSpellsOut(RandomProblem& p, const PlanOptions& options = {}) {
   RandomProblem spelled = SpelledOut(p);
   for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options))) << ToString(kernel) << "\n" << ToString(p.spec);
+    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options)))
+        << ToString(kernel) << "\n"
+        << ToString(p.spec);
   }
   test::ExpectMatchesReference(p, options);
 }
 
 // Gives every node of every sequence of p the parent parent(i).
 void SetTree(RandomProblem& p, const std::function<int64_t(int64_t i)>& parent) {
-  for (int64_t n = 0; n < p.parents.size(); ++n) p.parents.Set(n, static_cast<double>(parent(n % p.spec.Tq)));
+  for (int64_t n = 0; n < p.parents.size(); ++n)
+    p.parents.Set(n, static_cast<double>(parent(n % p.spec.Tq)));
 }
 
 TEST(TreeTest, RandomTreesBehindAPast) {
@@ -81,7 +89,8 @@ TEST(TreeTest, RandomTreesBehindAPast) {
   for (int64_t Tq : {1, 2, 7, 16, 33, 70}) {
     for (Causal causal : test::Thinned({Causal::kNone, Causal::kBottomRight})) {
       ProblemSpec s = Spec();
-      s.Tq = Tq, s.Tk = Tq + 61, s.causal = causal, s.parents = Tq % 2 == 0 ? DType::kI32 : DType::kI64;
+      s.Tq = Tq, s.Tk = Tq + 61, s.causal = causal,
+      s.parents = Tq % 2 == 0 ? DType::kI32 : DType::kI64;
       if (causal == Causal::kNone) s.query_offset = 61;
       RandomProblem p(s, ++seed);
       SCOPED_TRACE("seed " + std::to_string(seed));
@@ -111,10 +120,13 @@ TEST(TreeTest, AnyGroupOfQueryHeads) {
 
 TEST(TreeTest, LengthsAndOffsetsOfEachSequence) {
   uint64_t seed = test::BaseSeed();
-  for (int64_t which : test::Thinned(test::Numbers(0, 11), 5)) {  // 5: what depends on the remainders of 2 and 3 goes on changing
+  // 5: what depends on the remainders of 2 and 3 goes on changing
+  for (int64_t which : test::Thinned(test::Numbers(0, 11), 5)) {
     ProblemSpec s = Spec();
-    s.B = 4, s.q_lengths = which % 2 == 0 ? DType::kI32 : DType::kNone, s.kv_lengths = which % 3 == 0 ? DType::kNone : DType::kI64;
-    if (which >= 4) s.query_offsets = DType::kI32;  // negative ones too: the first nodes have no key then
+    s.B = 4, s.q_lengths = which % 2 == 0 ? DType::kI32 : DType::kNone,
+    s.kv_lengths = which % 3 == 0 ? DType::kNone : DType::kI64;
+    // negative ones too: the first nodes have no key then
+    if (which >= 4) s.query_offsets = DType::kI32;
     if (which >= 8) s.causal = Causal::kNone;
     RandomProblem p(s, ++seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -135,7 +147,8 @@ TEST(TreeTest, KeysBehindTheLastNodeAreNobodys) {
 
 TEST(TreeTest, WithEverythingElseThatRemovesPairs) {
   ProblemSpec s = Spec();
-  s.mask = Axes::kBHQK, s.mask_type = DType::kBit, s.bias = Axes::kQK, s.bias_removes = 0.1, s.alibi = true, s.sinks = true, s.softcap = 3;
+  s.mask = Axes::kBHQK, s.mask_type = DType::kBit, s.bias = Axes::kQK, s.bias_removes = 0.1,
+  s.alibi = true, s.sinks = true, s.softcap = 3;
   for (Window window : {Window{-1, -1}, Window{60, -1}, Window{9, 3}}) {
     s.window = window;
     RandomProblem p(s, test::BaseSeed());
@@ -174,8 +187,10 @@ TEST(TreeTest, AChainIsCausal) {
       nameless.Refresh();
       for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
         const test::Outcome expected = RunSerial(kernel, causal);
-        EXPECT_TRUE(Same(RunSerial(kernel, chain), expected)) << ToString(kernel) << " Tq " << Tq << " past " << past;
-        EXPECT_TRUE(Same(RunSerial(kernel, nameless), expected)) << ToString(kernel) << " Tq " << Tq << " past " << past << " nameless";
+        EXPECT_TRUE(Same(RunSerial(kernel, chain), expected))
+            << ToString(kernel) << " Tq " << Tq << " past " << past;
+        EXPECT_TRUE(Same(RunSerial(kernel, nameless), expected))
+            << ToString(kernel) << " Tq " << Tq << " past " << past << " nameless";
       }
     }
   }
@@ -191,7 +206,8 @@ TEST(TreeTest, RootsSeeThePastAndThemselves) {
     for (int64_t i = 0; i < s.Tq; ++i) {
       for (int64_t j = 0; j < s.Tk; ++j) {
         const bool sees = j < s.Tk - s.Tq || j - (s.Tk - s.Tq) == i;
-        ASSERT_EQ(p.scores.At({1, 3, i, j}) > -std::numeric_limits<double>::infinity(), sees) << ToString(kernel) << " " << i << " " << j;
+        ASSERT_EQ(p.scores.At({1, 3, i, j}) > -std::numeric_limits<double>::infinity(), sees)
+            << ToString(kernel) << " " << i << " " << j;
       }
     }
   }
@@ -246,7 +262,8 @@ TEST(TreeTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
   const std::vector<Kernel> kernels = test::Kernels();
   std::vector<Plan> plans(kernels.size());
-  for (size_t n = 0; n < kernels.size(); ++n) ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
+  for (size_t n = 0; n < kernels.size(); ++n)
+    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
   for (int64_t step : {1, 2, 3}) {
     SetTree(p, [&](int64_t i) { return i < step ? -1 : i - step; });
     const reference::ForwardResult expected = reference::Forward(p.problem);

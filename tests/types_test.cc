@@ -1,6 +1,8 @@
-// f16 and bf16 in q, k, v and out: inputs are widened exactly, everything between is f32, and only the stored output is rounded. So results are held
-// to the bound of f32 against the stored inputs, plus that one rounding (Matches does), not to a looser one of 16 bits. Where q, k and v are bf16, kernels
-// with dot products of bf16 take part, which round weights too; what they alone promise is in products_test.cc.
+// f16 and bf16 in q, k, v and out: inputs are widened exactly, everything between is f32, and only
+// the stored output is rounded. So results are held to the bound of f32 against the stored inputs,
+// plus that one rounding (Matches does), not to a looser one of 16 bits. Where q, k and v are bf16,
+// kernels with dot products of bf16 take part, which round weights too; what they alone promise is
+// in products_test.cc.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,9 +33,12 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr DType kAll[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr DType kNarrow[] = {DType::kF16, DType::kBF16};
-constexpr DType ProblemSpec::* kTypesOf[] = {&ProblemSpec::q_type, &ProblemSpec::k_type, &ProblemSpec::v_type, &ProblemSpec::out_type};
+constexpr DType ProblemSpec::* kTypesOf[] = {&ProblemSpec::q_type, &ProblemSpec::k_type,
+                                             &ProblemSpec::v_type, &ProblemSpec::out_type};
 
-double ValueOf(DType type, uint16_t bits) { return type == DType::kF16 ? reference::FromF16(bits) : reference::FromBF16(bits); }
+double ValueOf(DType type, uint16_t bits) {
+  return type == DType::kF16 ? reference::FromF16(bits) : reference::FromBF16(bits);
+}
 double Largest(DType type) { return type == DType::kF16 ? 65504 : 0x1.FEp127; }
 
 ProblemSpec WithTypes(ProblemSpec s, DType type) {
@@ -63,7 +68,8 @@ void Check(const ProblemSpec& spec, uint64_t number, const PlanOptions& options 
 // ---- every type of every tensor ----
 
 TEST(TypesTest, EveryCombinationOfTypes) {
-  for (int64_t n : test::Thinned(test::Numbers(0, 80), 4)) {  // 4: no power of 3, so each tensor still has each type
+  // 4: no power of 3, so each tensor still has each type
+  for (int64_t n : test::Thinned(test::Numbers(0, 80), 4)) {
     for (int64_t Tq : test::Thinned({1, 6})) {
       ProblemSpec s;
       s.Hq = 3, s.Tq = Tq, s.Tk = 45, s.dk = 20, s.dv = 37, s.causal = Causal::kBottomRight;
@@ -89,7 +95,8 @@ TEST(TypesTest, EveryHeadSizeFromOneToForty) {
 TEST(TypesTest, ManyBlocksTilesAndSplits) {
   for (DType type : kNarrow) {
     ProblemSpec s;
-    s.Hq = 4, s.Hkv = 2, s.Tq = test::GridStep() > 1 ? 35 : 75, s.Tk = 515, s.dk = 64, s.dv = 80, s.causal = Causal::kBottomRight;
+    s.Hq = 4, s.Hkv = 2, s.Tq = test::GridStep() > 1 ? 35 : 75, s.Tk = 515, s.dk = 64, s.dv = 80,
+    s.causal = Causal::kBottomRight;
     Check(WithTypes(s, type), 1);
     s.Tq = 1, s.Tk = 2003;
     Check(WithTypes(s, type), 2);
@@ -104,7 +111,8 @@ TEST(TypesTest, EveryLayoutAndPlaceOfEachTensor) {
   for (DType type : kNarrow) {
     for (Layout layout : test::kLayouts) {
       for (Placement placement : test::kPlacements) {
-        for (test::Storage ProblemSpec::* which : test::Thinned({&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out})) {
+        for (test::Storage ProblemSpec::* which : test::Thinned(
+                 {&ProblemSpec::q, &ProblemSpec::k, &ProblemSpec::v, &ProblemSpec::out})) {
           ProblemSpec s;
           s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 3, s.Tk = 17, s.dk = 9, s.dv = 10, s.lse = false;
           s.*which = {layout, placement};
@@ -116,7 +124,8 @@ TEST(TypesTest, EveryLayoutAndPlaceOfEachTensor) {
 }
 
 TEST(TypesTest, RowsAtAnyByteAddressUpToAnInaccessiblePage) {
-  // Rows of size·d + 1 bytes put elements at odd addresses, whole vectors and tails alike; one byte before or behind them is no memory.
+  // Rows of size·d + 1 bytes put elements at odd addresses, whole vectors and tails alike; one byte
+  // before or behind them is no memory.
   for (DType type : kAll) {
     for (Placement placement : {Placement::kBeforeGuard, Placement::kAfterGuard}) {
       for (int64_t d : {1, 16, 35}) {
@@ -128,12 +137,15 @@ TEST(TypesTest, RowsAtAnyByteAddressUpToAnInaccessiblePage) {
           std::vector<test::Memory> memories;
           const auto moved = [&](auto view) {
             const int64_t bytes = SizeOf(type) * d, rows = view.shape[1] * view.shape[2];
-            const test::Memory& memory =
-                memories.emplace_back(static_cast<size_t>(rows * (bytes + 1) - (placement == Placement::kBeforeGuard)), placement, 1);
-            unsigned char* const first = memory.data() + (placement == Placement::kBeforeGuard ? 0 : 1);
+            const test::Memory& memory = memories.emplace_back(
+                static_cast<size_t>(rows * (bytes + 1) - (placement == Placement::kBeforeGuard)),
+                placement, 1);
+            unsigned char* const first =
+                memory.data() + (placement == Placement::kBeforeGuard ? 0 : 1);
             for (int64_t r = 0; r < rows; ++r) {
-              const char* from =
-                  static_cast<const char*>(view.data) + r / view.shape[2] * view.stride[1] + r % view.shape[2] * view.stride[2];
+              const char* from = static_cast<const char*>(view.data) +
+                                 r / view.shape[2] * view.stride[1] +
+                                 r % view.shape[2] * view.stride[2];
               std::memcpy(first + r * (bytes + 1), from, static_cast<size_t>(bytes));
             }
             view.data = first;
@@ -148,7 +160,8 @@ TEST(TypesTest, RowsAtAnyByteAddressUpToAnInaccessiblePage) {
           for (const Kernel& kernel : test::KernelsFor(p.problem)) {
             const Status status = Attention(p.problem, test::Options(kernel), SerialExecutor());
             ASSERT_TRUE(status.ok()) << status.message();
-            EXPECT_TRUE(test::Matches(p.problem, expected, reference::WeightTolerance(kernel.product)))
+            EXPECT_TRUE(
+                test::Matches(p.problem, expected, reference::WeightTolerance(kernel.product)))
                 << ToString(kernel) << " " << Name(type) << " d " << d;
           }
         }
@@ -178,8 +191,10 @@ TEST(TypesTest, WideningBeforehandGivesTheSameBits) {
       for (const Kernel& kernel : test::Thinned(test::Kernels(), 4)) {
         RunOn(kernel, narrow, options);
         RunOn(kernel, wide, options);
-        EXPECT_EQ(narrow.out.Bytes(), wide.out.Bytes()) << ToString(kernel) << " " << Name(type) << " Tq " << Tq;
-        EXPECT_EQ(narrow.lse.Bytes(), wide.lse.Bytes()) << ToString(kernel) << " " << Name(type) << " Tq " << Tq;
+        EXPECT_EQ(narrow.out.Bytes(), wide.out.Bytes())
+            << ToString(kernel) << " " << Name(type) << " Tq " << Tq;
+        EXPECT_EQ(narrow.lse.Bytes(), wide.lse.Bytes())
+            << ToString(kernel) << " " << Name(type) << " Tq " << Tq;
       }
     }
   }
@@ -187,7 +202,8 @@ TEST(TypesTest, WideningBeforehandGivesTheSameBits) {
 
 // ---- every value ----
 
-// With one key, out is its value and lse its score, without any rounding in between. A value for each of 2^16 patterns.
+// With one key, out is its value and lse its score, without any rounding in between. A value for
+// each of 2^16 patterns.
 constexpr int64_t kHeads = 64, kChannels = 1024;
 
 ProblemSpec OneKey() {
@@ -205,7 +221,8 @@ TEST(EveryValueTest, OfVIsWidenedExactly) {
       for (int64_t n = 0; n < p.v.size(); ++n) {
         const uint16_t bits = static_cast<uint16_t>(n);
         const int64_t head = n / kChannels, channel = n % kChannels;
-        char* const at = static_cast<char*>(p.v.mutable_view().data) + head * p.v.view().stride[1] + channel * p.v.view().stride[3];
+        char* const at = static_cast<char*>(p.v.mutable_view().data) + head * p.v.view().stride[1] +
+                         channel * p.v.view().stride[3];
         std::memcpy(at, &bits, sizeof(bits));
       }
       for (const Kernel& kernel : test::Thinned(test::Kernels(), 2)) {
@@ -213,7 +230,8 @@ TEST(EveryValueTest, OfVIsWidenedExactly) {
         for (int64_t n = 0; n < p.v.size(); ++n) {
           const double want = ValueOf(type, static_cast<uint16_t>(n)), got = p.out.Get(n);
           ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
-              << ToString(kernel) << " " << Name(type) << " " << std::hex << n << std::dec << " = " << got << ", expected " << want;
+              << ToString(kernel) << " " << Name(type) << " " << std::hex << n << std::dec << " = "
+              << got << ", expected " << want;
         }
       }
     }
@@ -221,7 +239,8 @@ TEST(EveryValueTest, OfVIsWidenedExactly) {
 }
 
 TEST(EveryValueTest, OfQAndKIsWidenedExactly) {
-  // Head h has value h in one channel of 33, so that it stands in vectors and in tails; a one in the other tensor picks it.
+  // Head h has value h in one channel of 33, so that it stands in vectors and in tails; a one in
+  // the other tensor picks it.
   const int64_t heads = 1 << 14, d = 33;
   for (DType type : kNarrow) {
     for (bool in_q : {false, true}) {
@@ -241,7 +260,8 @@ TEST(EveryValueTest, OfQAndKIsWidenedExactly) {
           RunOn(kernel, p);
           for (int64_t h = 0; h < heads; ++h) {
             ASSERT_EQ(p.lse.Get(h), (in_q ? p.q : p.k).At({0, h, 0, h % d}))
-                << ToString(kernel) << " " << Name(type) << (in_q ? " q " : " k ") << std::hex << part * heads + h;
+                << ToString(kernel) << " " << Name(type) << (in_q ? " q " : " k ") << std::hex
+                << part * heads + h;
           }
         }
       }
@@ -250,7 +270,8 @@ TEST(EveryValueTest, OfQAndKIsWidenedExactly) {
 }
 
 TEST(EveryValueTest, OfOutIsRoundedToNearestEven) {
-  // Each value, the middle between it and its successor, and the floats beside the middle: NaN, infinities, subnormals and overflow among them.
+  // Each value, the middle between it and its successor, and the floats beside the middle: NaN,
+  // infinities, subnormals and overflow among them.
   for (DType type : kNarrow) {
     for (Layout layout : {Layout::kDense, Layout::kSparse}) {
       for (int shift : test::Thinned({0, 1, 2, 3})) {
@@ -264,8 +285,12 @@ TEST(EveryValueTest, OfOutIsRoundedToNearestEven) {
             double next = ValueOf(type, static_cast<uint16_t>(bits + 1));
             if (!std::isfinite(next)) next = 2 * x - ValueOf(type, static_cast<uint16_t>(bits - 1));
             x = (x + next) / 2;
-            if (shift == 2) x = static_cast<double>(std::nextafter(static_cast<float>(x), std::numeric_limits<float>::infinity()));
-            if (shift == 3) x = static_cast<double>(std::nextafter(static_cast<float>(x), -std::numeric_limits<float>::infinity()));
+            if (shift == 2)
+              x = static_cast<double>(
+                  std::nextafter(static_cast<float>(x), std::numeric_limits<float>::infinity()));
+            if (shift == 3)
+              x = static_cast<double>(
+                  std::nextafter(static_cast<float>(x), -std::numeric_limits<float>::infinity()));
           }
           p.v.Set(n, x);
         }
@@ -276,7 +301,8 @@ TEST(EveryValueTest, OfOutIsRoundedToNearestEven) {
           for (int64_t n = 0; n < p.v.size(); ++n) {
             const double want = wanted[static_cast<size_t>(n)], got = p.out.Get(n);
             ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
-                << ToString(kernel) << " " << Name(type) << " of " << p.v.Get(n) << " = " << got << ", expected " << want;
+                << ToString(kernel) << " " << Name(type) << " of " << p.v.Get(n) << " = " << got
+                << ", expected " << want;
           }
         }
         EXPECT_TRUE(p.OutputPaddingUntouched());
@@ -296,7 +322,8 @@ TEST(EveryValueTest, RoundedIsWhatTheTestsStore) {
       if (std::isnan(x)) continue;
       char stored[4];
       test::EncodeElement(type, static_cast<double>(x), stored);
-      ASSERT_EQ(test::DecodeElement(type, stored), reference::Rounded(type, static_cast<double>(x))) << Name(type) << " " << x;
+      ASSERT_EQ(test::DecodeElement(type, stored), reference::Rounded(type, static_cast<double>(x)))
+          << Name(type) << " " << x;
     }
   }
 }
@@ -318,30 +345,38 @@ TEST(MagnitudeTest, ScoresBeyondTheLargestF16StayFinite) {
     test::ExpectMatchesReference(p);
     for (const Kernel& kernel : test::KernelsFor(p.problem)) {
       RunOn(kernel, p);
-      for (double x : p.out.Dense()) ASSERT_TRUE(std::isfinite(x)) << ToString(kernel) << " " << Name(type);
-      for (double x : p.lse.Dense()) ASSERT_TRUE(std::isfinite(x)) << ToString(kernel) << " " << Name(type);
+      for (double x : p.out.Dense())
+        ASSERT_TRUE(std::isfinite(x)) << ToString(kernel) << " " << Name(type);
+      for (double x : p.lse.Dense())
+        ASSERT_TRUE(std::isfinite(x)) << ToString(kernel) << " " << Name(type);
     }
   }
 }
 
 TEST(MagnitudeTest, SubnormalAndLargestInputs) {
-  // From the smallest subnormal to the largest number of each type, in q or in k, and a scale that makes scores near 1.
+  // From the smallest subnormal to the largest number of each type, in q or in k, and a scale that
+  // makes scores near 1.
   for (DType type : kNarrow) {
     const double smallest = type == DType::kF16 ? 0x1p-24 : 0x1p-133;
-    for (double size : {smallest, 4 * smallest, 300 * smallest, 2000 * smallest, 1.0, Largest(type) / 1000, Largest(type)}) {
+    for (double size : {smallest, 4 * smallest, 300 * smallest, 2000 * smallest, 1.0,
+                        Largest(type) / 1000, Largest(type)}) {
       for (bool in_q : test::Thinned({0, 1})) {
         ProblemSpec s = Spec();
         s.scale = static_cast<float>(std::min(1 / size, 0x1p126));
         s = WithTypes(s, type);
-        // Where dot products of bf16 flush subnormal numbers, small K and V are no part of this: f32 values leave them out, and beside a small q
-        // values are of usual size.
+        // Where dot products of bf16 flush subnormal numbers, small K and V are no part of this:
+        // f32 values leave them out, and beside a small q values are of usual size.
         if (type == DType::kBF16 && !in_q && size < 0x1p-100) s.v_type = DType::kF32;
         RandomProblem p(s, test::BaseSeed());
         test::Random random(test::BaseSeed());
-        const auto sized = [&](double most) { return std::min(size, most) * std::fmin(1, std::fmax(-1, random.Normal())); };
+        const auto sized = [&](double most) {
+          return std::min(size, most) * std::fmin(1, std::fmax(-1, random.Normal()));
+        };
         (in_q ? p.q : p.k).Fill([&] { return sized(kInf); });
-        p.v.Fill([&] { return in_q && size < 1 ? random.Normal() : sized(1e30); });  // Σ p·v is no larger than Tk times that
-        SCOPED_TRACE(std::string(Name(type)) + " 2^" + std::to_string(std::log2(size)) + (in_q ? " q" : " k"));
+        // Σ p·v is no larger than Tk times that
+        p.v.Fill([&] { return in_q && size < 1 ? random.Normal() : sized(1e30); });
+        SCOPED_TRACE(std::string(Name(type)) + " 2^" + std::to_string(std::log2(size)) +
+                     (in_q ? " q" : " k"));
         test::ExpectMatchesReference(p);
       }
     }
@@ -357,7 +392,8 @@ TEST(MagnitudeTest, TheLargestValuesAreReturned) {
       p.v.Fill([&] { return sign * Largest(type); });
       for (const Kernel& kernel : test::KernelsFor(p.problem)) {
         RunOn(kernel, p);
-        for (double x : p.out.Dense()) ASSERT_EQ(x, sign * Largest(type)) << ToString(kernel) << " " << Name(type);
+        for (double x : p.out.Dense())
+          ASSERT_EQ(x, sign * Largest(type)) << ToString(kernel) << " " << Name(type);
       }
     }
   }
@@ -373,7 +409,8 @@ TEST(MagnitudeTest, ConstantVGivesTheConstant) {
       p.v.Fill([&] { return constant; });
       for (const Kernel& kernel : test::KernelsFor(p.problem)) {
         RunOn(kernel, p);
-        for (double x : p.out.Dense()) ASSERT_EQ(x, p.v.Get(0)) << ToString(kernel) << " " << Name(type);
+        for (double x : p.out.Dense())
+          ASSERT_EQ(x, p.v.Get(0)) << ToString(kernel) << " " << Name(type);
       }
     }
   }
@@ -417,7 +454,8 @@ TEST(NonFiniteTypesTest, BadValuesInRemovedKeysNeverReachTheRow) {
 }
 
 TEST(NonFiniteTypesTest, SomeRowsSeeTheBadKeyAndOthersDoNot) {
-  // Keys in whole vectors of a row and in its tail; for one query in each head, two heads share K and V and a mask tells them apart.
+  // Keys in whole vectors of a row and in its tail; for one query in each head, two heads share K
+  // and V and a mask tells them apart.
   for (DType type : kNarrow) {
     for (double bad : {kNaN, kInf, -kInf}) {
       for (int64_t channel : {2, 17}) {
@@ -437,7 +475,8 @@ TEST(NonFiniteTypesTest, SomeRowsSeeTheBadKeyAndOthersDoNot) {
                 const bool sees = row / (s.Hq * Tq) == 0 && (row / Tq % s.Hq + row % Tq) % 2 == 0;
                 for (int64_t c = 0; c < s.dv; ++c) {
                   ASSERT_EQ(std::isfinite(p.out.Get(row * s.dv + c)), !(sees && c == channel))
-                      << ToString(kernel) << " " << Name(type) << " key " << key << " row " << row << " channel " << c << " " << bad;
+                      << ToString(kernel) << " " << Name(type) << " key " << key << " row " << row
+                      << " channel " << c << " " << bad;
                 }
               }
             }
@@ -453,8 +492,8 @@ TEST(NonFiniteTypesTest, VisibleNaNInAnyInputReachesItsRows) {
     ProblemSpec s = Spec();
     s.weights = false;
     for (const Kernel& kernel : test::KernelsFor(RandomProblem(WithTypes(s, type), 1).problem)) {
-      RandomProblem q(WithTypes(s, type), test::BaseSeed()), k(WithTypes(s, type), test::BaseSeed()),
-          v(WithTypes(s, type), test::BaseSeed());
+      RandomProblem q(WithTypes(s, type), test::BaseSeed()),
+          k(WithTypes(s, type), test::BaseSeed()), v(WithTypes(s, type), test::BaseSeed());
       q.q.SetAt({1, 2, 3, 19}, kNaN);
       k.k.SetAt({1, 1, 33, 19}, kNaN);
       v.v.SetAt({1, 1, 33, 17}, kNaN);
@@ -463,13 +502,18 @@ TEST(NonFiniteTypesTest, VisibleNaNInAnyInputReachesItsRows) {
       RunOn(kernel, v);
       for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
         const int64_t b = row / (s.Hq * s.Tq), h = row / s.Tq % s.Hq, i = row % s.Tq;
-        ASSERT_EQ(std::isnan(q.lse.Get(row)), b == 1 && h == 2 && i == 3) << ToString(kernel) << " " << Name(type);
-        ASSERT_EQ(std::isnan(k.lse.Get(row)), b == 1 && h >= 2) << ToString(kernel) << " " << Name(type);
+        ASSERT_EQ(std::isnan(q.lse.Get(row)), b == 1 && h == 2 && i == 3)
+            << ToString(kernel) << " " << Name(type);
+        ASSERT_EQ(std::isnan(k.lse.Get(row)), b == 1 && h >= 2)
+            << ToString(kernel) << " " << Name(type);
         ASSERT_FALSE(std::isnan(v.lse.Get(row))) << ToString(kernel) << " " << Name(type);
         for (int64_t c = 0; c < s.dv; ++c) {
-          ASSERT_EQ(std::isnan(q.out.Get(row * s.dv + c)), b == 1 && h == 2 && i == 3) << ToString(kernel) << " " << Name(type);
-          ASSERT_EQ(std::isnan(k.out.Get(row * s.dv + c)), b == 1 && h >= 2) << ToString(kernel) << " " << Name(type);
-          ASSERT_EQ(std::isnan(v.out.Get(row * s.dv + c)), b == 1 && h >= 2 && c == 17) << ToString(kernel) << " " << Name(type);
+          ASSERT_EQ(std::isnan(q.out.Get(row * s.dv + c)), b == 1 && h == 2 && i == 3)
+              << ToString(kernel) << " " << Name(type);
+          ASSERT_EQ(std::isnan(k.out.Get(row * s.dv + c)), b == 1 && h >= 2)
+              << ToString(kernel) << " " << Name(type);
+          ASSERT_EQ(std::isnan(v.out.Get(row * s.dv + c)), b == 1 && h >= 2 && c == 17)
+              << ToString(kernel) << " " << Name(type);
         }
       }
     }

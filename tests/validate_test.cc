@@ -1,4 +1,5 @@
-// Every error, on every entry point: its code, a message that names the field and both values, and outputs that nobody touched.
+// Every error, on every entry point: its code, a message that names the field and both values, and
+// outputs that nobody touched.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,13 +26,17 @@ constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr DType kUnknown = static_cast<DType>(77);
 
-// B 2, Hq 4, Hkv 2, Tq 5, Tk 9, dk 6, dv 7, and everything that a problem can have but packed sequences.
+// B 2, Hq 4, Hkv 2, Tq 5, Tk 9, dk 6, dv 7, and everything that a problem can have but packed
+// sequences.
 ProblemSpec Everything() {
   ProblemSpec s;
   s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 5, s.Tk = 9, s.dk = 6, s.dv = 7;
-  s.scale = 0.5f, s.softcap = 10, s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK, s.mask = Axes::kBHQK;
-  s.causal = Causal::kTopLeft, s.window = {4, 4}, s.query_offsets = DType::kI32, s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
-  s.block_map = Axes::kBHQK, s.block_queries = 2, s.block_keys = 4, s.parents = DType::kI32;  // 3 × 3 blocks
+  s.scale = 0.5f, s.softcap = 10, s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK,
+  s.mask = Axes::kBHQK;
+  s.causal = Causal::kTopLeft, s.window = {4, 4}, s.query_offsets = DType::kI32,
+  s.q_lengths = DType::kI32, s.kv_lengths = DType::kI64;
+  // 3 × 3 blocks
+  s.block_map = Axes::kBHQK, s.block_queries = 2, s.block_keys = 4, s.parents = DType::kI32;
   s.weights = true, s.scores = ScoreStage::kMasked;
   return s;
 }
@@ -47,14 +52,16 @@ RandomProblem FullLengths() {
   return p;
 }
 
-// Everything again, in sequences of 5 and 2 queries among 9 rows, the first of them spare, or of 3 and 9 keys among 13 rows.
+// Everything again, in sequences of 5 and 2 queries among 9 rows, the first of them spare, or of 3
+// and 9 keys among 13 rows.
 RandomProblem Packed(bool queries, bool keys) {
   RandomProblem p = FullLengths();
   const ProblemSpec& s = p.spec;
   test::Random random(test::BaseSeed());
   if (queries) {
     p.cu_seqlens_q = OwnedTensor(DType::kI32, {3});
-    for (auto [b, row] : {std::pair<int64_t, double>{0, 1}, {1, 6}, {2, 8}}) p.cu_seqlens_q.Set(b, row);
+    for (auto [b, row] : {std::pair<int64_t, double>{0, 1}, {1, 6}, {2, 8}})
+      p.cu_seqlens_q.Set(b, row);
     p.q = OwnedTensor(DType::kF32, {1, s.Hq, 9, s.dk});
     p.q.Fill([&] { return random.Normal(); });
     p.out = OwnedTensor(DType::kF32, {1, s.Hq, 9, s.dv});
@@ -63,7 +70,8 @@ RandomProblem Packed(bool queries, bool keys) {
   }
   if (keys) {
     p.cu_seqlens_k = OwnedTensor(DType::kI64, {3});
-    for (auto [b, row] : {std::pair<int64_t, double>{0, 0}, {1, 3}, {2, 12}}) p.cu_seqlens_k.Set(b, row);
+    for (auto [b, row] : {std::pair<int64_t, double>{0, 0}, {1, 3}, {2, 12}})
+      p.cu_seqlens_k.Set(b, row);
     p.k = OwnedTensor(DType::kF32, {1, s.Hkv, 13, s.dk});
     p.v = OwnedTensor(DType::kF32, {1, s.Hkv, 13, s.dv});
     for (OwnedTensor* tensor : {&p.k, &p.v}) tensor->Fill([&] { return random.Normal(); });
@@ -76,7 +84,8 @@ RandomProblem Packed(bool queries, bool keys) {
 ProblemSpec Plain() {
   ProblemSpec s = Everything();
   ProblemSpec plain;
-  plain.B = s.B, plain.Hq = s.Hq, plain.Hkv = s.Hkv, plain.Tq = s.Tq, plain.Tk = s.Tk, plain.dk = s.dk, plain.dv = s.dv;
+  plain.B = s.B, plain.Hq = s.Hq, plain.Hkv = s.Hkv, plain.Tq = s.Tq, plain.Tk = s.Tk,
+  plain.dk = s.dk, plain.dv = s.dv;
   return plain;
 }
 
@@ -144,7 +153,8 @@ std::vector<Rule> Rules() {
       // sizes
       RULE("no KV heads", (p.k.shape[1] = 0, p.v.shape[1] = 0), {"k.shape[1]", "0"}),
       RULE("Hq no multiple of Hkv", (p.k.shape[1] = 3, p.v.shape[1] = 3), {"shape[1]", "4", "3"}),
-      RULE("more KV heads than query heads", (p.k.shape[1] = 8, p.v.shape[1] = 8), {"shape[1]", "4", "8"}),
+      RULE("more KV heads than query heads", (p.k.shape[1] = 8, p.v.shape[1] = 8),
+           {"shape[1]", "4", "8"}),
       RULE("k and v heads", p.v.shape[1] = 1, {"v.shape[1]", "1", "2"}),
       RULE("dk", p.k.shape[3] = 5, {"k.shape[3]", "5", "6"}),
       RULE("dk of zero", (p.q.shape[3] = 0, p.k.shape[3] = 0), {"shape[3]", "0"}),
@@ -166,16 +176,24 @@ std::vector<Rule> Rules() {
       RULE("weights queries", p.weights.shape[2] = 6, {"weights.shape[2]", "6", "5"}),
       RULE("weights keys", p.weights.shape[3] = 8, {"weights.shape[3]", "8", "9"}),
       RULE("q negative", p.q.shape[2] = -5, {"q.shape[2]", "-5"}),
-      RULE("q and out negative", (p.q.shape[2] = -5, p.out.shape[2] = -5, p.lse.shape[2] = -5, p.weights.shape[2] = -5),
+      RULE("q and out negative",
+           (p.q.shape[2] = -5, p.out.shape[2] = -5, p.lse.shape[2] = -5, p.weights.shape[2] = -5),
            {"q.shape[2]", "-5"}),
       RULE("k negative", (p.k.shape[2] = -9, p.v.shape[2] = -9), {"k.shape[2]", "-9"}),
       RULE("v negative", p.v.shape[3] = -7, {"v.shape[3]", "-7"}),
-      RULE("batch negative", (p.q.shape[0] = -2, p.k.shape[0] = -2, p.v.shape[0] = -2, p.out.shape[0] = -2), {"q.shape[0]", "-2"}),
-      RULE("Tq beyond memory", (p.q.shape[2] = kMost, p.out.shape[2] = kMost, p.lse.shape[2] = kMost, p.weights.shape[2] = kMost), {"q"}),
+      RULE("batch negative",
+           (p.q.shape[0] = -2, p.k.shape[0] = -2, p.v.shape[0] = -2, p.out.shape[0] = -2),
+           {"q.shape[0]", "-2"}),
+      RULE("Tq beyond memory",
+           (p.q.shape[2] = kMost, p.out.shape[2] = kMost, p.lse.shape[2] = kMost,
+            p.weights.shape[2] = kMost),
+           {"q"}),
       RULE("Tk beyond memory", (p.k.shape[2] = kMost, p.v.shape[2] = kMost), {"k"}),
-      RULE("alibi_slopes size", p.score.alibi_slopes.shape[0] = 2, {"alibi_slopes.shape[0]", "2", "4"}),
+      RULE("alibi_slopes size", p.score.alibi_slopes.shape[0] = 2,
+           {"alibi_slopes.shape[0]", "2", "4"}),
       RULE("sinks size", p.score.sinks.shape[0] = 5, {"sinks.shape[0]", "5", "4"}),
-      RULE("query_offsets count", p.score.query_offsets.shape[0] = 1, {"query_offsets.shape[0]", "1", "2"}),
+      RULE("query_offsets count", p.score.query_offsets.shape[0] = 1,
+           {"query_offsets.shape[0]", "1", "2"}),
       RULE("q_lengths count", p.score.q_lengths.shape[0] = 3, {"q_lengths.shape[0]", "3", "2"}),
       RULE("kv_lengths count", p.score.kv_lengths.shape[0] = 1, {"kv_lengths.shape[0]", "1", "2"}),
       RULE("kv_lengths none", p.score.kv_lengths.shape[0] = 0, {"kv_lengths.shape[0]", "0", "2"}),
@@ -185,27 +203,40 @@ std::vector<Rule> Rules() {
       RULE("mask batch", p.score.mask.shape[0] = 3, {"mask.shape[0]", "3", "2"}),
       RULE("mask of nothing", p.score.mask.shape[3] = 0, {"mask.shape[3]", "0", "9"}),
       RULE("mask negative", p.score.mask.shape[2] = -1, {"mask.shape[2]", "-1"}),
-      RULE("mask of lower rank aligns right", (p.score.mask.rank = 2, p.score.mask.shape[0] = 9, p.score.mask.shape[1] = 5),
+      RULE("mask of lower rank aligns right",
+           (p.score.mask.rank = 2, p.score.mask.shape[0] = 9, p.score.mask.shape[1] = 5),
            {"mask.shape", "9", "5"}),
       RULE("bias keys", p.score.bias.shape[3] = 10, {"bias.shape[3]", "10", "9"}),
       RULE("bias queries", p.score.bias.shape[2] = 2, {"bias.shape[2]", "2", "5"}),
       RULE("bias heads", p.score.bias.shape[1] = 2, {"bias.shape[1]", "2", "4"}),
       RULE("bias batch", p.score.bias.shape[0] = 4, {"bias.shape[0]", "4", "2"}),
-      RULE("block map keys", p.score.block_map.visible.shape[3] = 2, {"block_map", "shape[3]", "2", "3"}),
-      RULE("block map of pairs", p.score.block_map.visible.shape[3] = 9, {"block_map", "shape[3]", "9", "3"}),
-      RULE("block map queries", p.score.block_map.visible.shape[2] = 5, {"block_map", "shape[2]", "5", "3"}),
-      RULE("block map heads", p.score.block_map.visible.shape[1] = 2, {"block_map", "shape[1]", "2", "4"}),
-      RULE("block map batch", p.score.block_map.visible.shape[0] = 3, {"block_map", "shape[0]", "3", "2"}),
-      RULE("block map of nothing", p.score.block_map.visible.shape[2] = 0, {"block_map", "shape[2]", "0", "3"}),
-      RULE("block map negative", p.score.block_map.visible.shape[3] = -3, {"block_map", "shape[3]", "-3"}),
-      RULE("block map of other blocks", p.score.block_map.keys = 5, {"block_map", "shape[3]", "3", "2"}),
+      RULE("block map keys", p.score.block_map.visible.shape[3] = 2,
+           {"block_map", "shape[3]", "2", "3"}),
+      RULE("block map of pairs", p.score.block_map.visible.shape[3] = 9,
+           {"block_map", "shape[3]", "9", "3"}),
+      RULE("block map queries", p.score.block_map.visible.shape[2] = 5,
+           {"block_map", "shape[2]", "5", "3"}),
+      RULE("block map heads", p.score.block_map.visible.shape[1] = 2,
+           {"block_map", "shape[1]", "2", "4"}),
+      RULE("block map batch", p.score.block_map.visible.shape[0] = 3,
+           {"block_map", "shape[0]", "3", "2"}),
+      RULE("block map of nothing", p.score.block_map.visible.shape[2] = 0,
+           {"block_map", "shape[2]", "0", "3"}),
+      RULE("block map negative", p.score.block_map.visible.shape[3] = -3,
+           {"block_map", "shape[3]", "-3"}),
+      RULE("block map of other blocks", p.score.block_map.keys = 5,
+           {"block_map", "shape[3]", "3", "2"}),
       RULE("block map rank five", p.score.block_map.visible.rank = 5, {"block_map", "rank", "5"}),
-      RULE("block map rank negative", p.score.block_map.visible.rank = -1, {"block_map", "rank", "-1"}),
+      RULE("block map rank negative", p.score.block_map.visible.rank = -1,
+           {"block_map", "rank", "-1"}),
       RULE("block_map.queries missing", p.score.block_map.queries = 0, {"block_map.queries", "0"}),
       RULE("block_map.keys missing", p.score.block_map.keys = 0, {"block_map.keys", "0"}),
-      RULE("block sizes missing", (p.score.block_map.queries = 0, p.score.block_map.keys = 0), {"block_map.queries", "0"}),
-      RULE("block_map.queries negative", p.score.block_map.queries = -2, {"block_map.queries", "-2"}),
-      RULE("block_map.keys negative", p.score.block_map.keys = kLeast, {"block_map.keys", "-9223372036854775808"}),
+      RULE("block sizes missing", (p.score.block_map.queries = 0, p.score.block_map.keys = 0),
+           {"block_map.queries", "0"}),
+      RULE("block_map.queries negative", p.score.block_map.queries = -2,
+           {"block_map.queries", "-2"}),
+      RULE("block_map.keys negative", p.score.block_map.keys = kLeast,
+           {"block_map.keys", "-9223372036854775808"}),
       RULE("block sizes without a map", p.score.block_map.visible = TensorView(), {"block_map"}),
       RULE("parents.rank one", p.score.parents.rank = 1, {"parents.rank", "1", "2"}),
       RULE("parents.rank three", p.score.parents.rank = 3, {"parents.rank", "3", "2"}),
@@ -228,9 +259,11 @@ std::vector<Rule> Rules() {
       RULE("weights.dtype unknown", p.weights.dtype = kUnknown, {"weights.dtype"}),
       RULE("mask.dtype unknown", p.score.mask.dtype = kUnknown, {"mask.dtype"}),
       RULE("bias.dtype unknown", p.score.bias.dtype = kUnknown, {"bias.dtype"}),
-      RULE("alibi_slopes.dtype unknown", p.score.alibi_slopes.dtype = kUnknown, {"alibi_slopes.dtype"}),
+      RULE("alibi_slopes.dtype unknown", p.score.alibi_slopes.dtype = kUnknown,
+           {"alibi_slopes.dtype"}),
       RULE("sinks.dtype unknown", p.score.sinks.dtype = kUnknown, {"sinks.dtype"}),
-      RULE("query_offsets.dtype unknown", p.score.query_offsets.dtype = kUnknown, {"query_offsets.dtype"}),
+      RULE("query_offsets.dtype unknown", p.score.query_offsets.dtype = kUnknown,
+           {"query_offsets.dtype"}),
       RULE("q_lengths.dtype unknown", p.score.q_lengths.dtype = kUnknown, {"q_lengths.dtype"}),
       RULE("kv_lengths.dtype unknown", p.score.kv_lengths.dtype = kUnknown, {"kv_lengths.dtype"}),
       RULE("q.dtype none", p.q.dtype = DType::kNone, {"q.dtype", "0"}),
@@ -245,17 +278,25 @@ std::vector<Rule> Rules() {
       RULE("mask.dtype i32", p.score.mask.dtype = DType::kI32, {"mask.dtype", "i32", "bool"}),
       RULE("bias.dtype bool", p.score.bias.dtype = DType::kBool, {"bias.dtype", "bool"}),
       RULE("bias.dtype i64", p.score.bias.dtype = DType::kI64, {"bias.dtype", "i64"}),
-      RULE("alibi_slopes.dtype", p.score.alibi_slopes.dtype = DType::kF16, {"alibi_slopes.dtype", "f16", "f32"}),
+      RULE("alibi_slopes.dtype", p.score.alibi_slopes.dtype = DType::kF16,
+           {"alibi_slopes.dtype", "f16", "f32"}),
       RULE("sinks.dtype", p.score.sinks.dtype = DType::kBF16, {"sinks.dtype", "bf16", "f32"}),
-      RULE("query_offsets.dtype", p.score.query_offsets.dtype = DType::kF32, {"query_offsets.dtype", "f32"}),
+      RULE("query_offsets.dtype", p.score.query_offsets.dtype = DType::kF32,
+           {"query_offsets.dtype", "f32"}),
       RULE("q_lengths.dtype", p.score.q_lengths.dtype = DType::kBool, {"q_lengths.dtype", "bool"}),
       RULE("kv_lengths.dtype", p.score.kv_lengths.dtype = DType::kF32, {"kv_lengths.dtype", "f32"}),
-      RULE("block map dtype f32", p.score.block_map.visible.dtype = DType::kF32, {"block_map", "dtype", "f32", "bool"}),
-      RULE("block map dtype i32", p.score.block_map.visible.dtype = DType::kI32, {"block_map", "dtype", "i32", "bit"}),
-      RULE("block map dtype unknown", p.score.block_map.visible.dtype = kUnknown, {"block_map", "dtype"}),
-      RULE("block map dtype none", p.score.block_map.visible.dtype = DType::kNone, {"block_map", "dtype", "0"}),
-      RULE("parents.dtype f32", p.score.parents.dtype = DType::kF32, {"parents.dtype", "f32", "i32"}),
-      RULE("parents.dtype bool", p.score.parents.dtype = DType::kBool, {"parents.dtype", "bool", "i64"}),
+      RULE("block map dtype f32", p.score.block_map.visible.dtype = DType::kF32,
+           {"block_map", "dtype", "f32", "bool"}),
+      RULE("block map dtype i32", p.score.block_map.visible.dtype = DType::kI32,
+           {"block_map", "dtype", "i32", "bit"}),
+      RULE("block map dtype unknown", p.score.block_map.visible.dtype = kUnknown,
+           {"block_map", "dtype"}),
+      RULE("block map dtype none", p.score.block_map.visible.dtype = DType::kNone,
+           {"block_map", "dtype", "0"}),
+      RULE("parents.dtype f32", p.score.parents.dtype = DType::kF32,
+           {"parents.dtype", "f32", "i32"}),
+      RULE("parents.dtype bool", p.score.parents.dtype = DType::kBool,
+           {"parents.dtype", "bool", "i64"}),
       RULE("parents.dtype unknown", p.score.parents.dtype = kUnknown, {"parents.dtype"}),
       RULE("scores.dtype f16", p.scores.dtype = DType::kF16, {"scores.dtype", "f16", "f32"}),
       RULE("scores.dtype unknown", p.scores.dtype = kUnknown, {"scores.dtype"}),
@@ -268,16 +309,25 @@ std::vector<Rule> Rules() {
       RULE("weights.dtype bit", p.weights.dtype = DType::kBit, {"weights.dtype", "bit", "f32"}),
       RULE("scores.dtype bit", p.scores.dtype = DType::kBit, {"scores.dtype", "bit", "f32"}),
       RULE("bias.dtype bit", p.score.bias.dtype = DType::kBit, {"bias.dtype", "bit"}),
-      RULE("alibi_slopes.dtype bit", p.score.alibi_slopes.dtype = DType::kBit, {"alibi_slopes.dtype", "bit", "f32"}),
+      RULE("alibi_slopes.dtype bit", p.score.alibi_slopes.dtype = DType::kBit,
+           {"alibi_slopes.dtype", "bit", "f32"}),
       RULE("sinks.dtype bit", p.score.sinks.dtype = DType::kBit, {"sinks.dtype", "bit", "f32"}),
-      RULE("q_lengths.dtype bit", p.score.q_lengths.dtype = DType::kBit, {"q_lengths.dtype", "bit"}),
-      RULE("query_offsets.dtype bit", p.score.query_offsets.dtype = DType::kBit, {"query_offsets.dtype", "bit"}),
+      RULE("q_lengths.dtype bit", p.score.q_lengths.dtype = DType::kBit,
+           {"q_lengths.dtype", "bit"}),
+      RULE("query_offsets.dtype bit", p.score.query_offsets.dtype = DType::kBit,
+           {"query_offsets.dtype", "bit"}),
       RULE("parents.dtype bit", p.score.parents.dtype = DType::kBit, {"parents.dtype", "bit"}),
       // and must be dense
-      RULE("mask of bits apart", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = 2), {"mask.stride[3]", "2", "1"}),
-      RULE("mask of one byte of bits", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = 0), {"mask.stride[3]", "0", "1"}),
-      RULE("mask of bits backwards", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = -1), {"mask.stride[3]", "-1", "1"}),
-      RULE("block map of bits apart", (p.score.block_map.visible.dtype = DType::kBit, p.score.block_map.visible.stride[3] = 3),
+      RULE("mask of bits apart", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = 2),
+           {"mask.stride[3]", "2", "1"}),
+      RULE("mask of one byte of bits",
+           (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = 0),
+           {"mask.stride[3]", "0", "1"}),
+      RULE("mask of bits backwards",
+           (p.score.mask.dtype = DType::kBit, p.score.mask.stride[3] = -1),
+           {"mask.stride[3]", "-1", "1"}),
+      RULE("block map of bits apart",
+           (p.score.block_map.visible.dtype = DType::kBit, p.score.block_map.visible.stride[3] = 3),
            {"block_map", "stride[3]", "3", "1"}),
 
       // memory
@@ -286,62 +336,85 @@ std::vector<Rule> Rules() {
       RULE("v null", p.v.data = nullptr, {"v.data", "null"}, invalid, Seen::kByRuns),
       RULE("out null", p.out.data = nullptr, {"out.data", "null"}, invalid, Seen::kByRuns),
       RULE("lse null", p.lse.data = nullptr, {"lse.data", "null"}, invalid, Seen::kByRuns),
-      RULE("weights null", p.weights.data = nullptr, {"weights.data", "null"}, invalid, Seen::kByRuns),
+      RULE("weights null", p.weights.data = nullptr, {"weights.data", "null"}, invalid,
+           Seen::kByRuns),
       RULE("mask null", p.score.mask.data = nullptr, {"mask.data", "null"}, invalid, Seen::kByRuns),
       RULE("bias null", p.score.bias.data = nullptr, {"bias.data", "null"}, invalid, Seen::kByRuns),
-      RULE("alibi_slopes null", p.score.alibi_slopes.data = nullptr, {"alibi_slopes.data", "null"}, invalid, Seen::kByRuns),
-      RULE("sinks null", p.score.sinks.data = nullptr, {"sinks.data", "null"}, invalid, Seen::kByRuns),
+      RULE("alibi_slopes null", p.score.alibi_slopes.data = nullptr, {"alibi_slopes.data", "null"},
+           invalid, Seen::kByRuns),
+      RULE("sinks null", p.score.sinks.data = nullptr, {"sinks.data", "null"}, invalid,
+           Seen::kByRuns),
       RULE("scores null", p.scores.data = nullptr, {"scores.data", "null"}, invalid, Seen::kByRuns),
-      RULE("block map null", p.score.block_map.visible.data = nullptr, {"block_map", "data", "null"}, invalid, Seen::kByRuns),
-      RULE("parents null", p.score.parents.data = nullptr, {"parents.data", "null"}, invalid, Seen::kByRuns),
-      RULE("query_offsets null", p.score.query_offsets.data = nullptr, {"query_offsets.data", "null"}),
+      RULE("block map null", p.score.block_map.visible.data = nullptr,
+           {"block_map", "data", "null"}, invalid, Seen::kByRuns),
+      RULE("parents null", p.score.parents.data = nullptr, {"parents.data", "null"}, invalid,
+           Seen::kByRuns),
+      RULE("query_offsets null", p.score.query_offsets.data = nullptr,
+           {"query_offsets.data", "null"}),
       RULE("q_lengths null", p.score.q_lengths.data = nullptr, {"q_lengths.data", "null"}),
       RULE("kv_lengths null", p.score.kv_lengths.data = nullptr, {"kv_lengths.data", "null"}),
       RULE("q.stride overflows", p.q.stride[0] = kMost, {"q.stride"}),
       RULE("q.stride overflows below", p.q.stride[2] = kLeast, {"q.stride"}),
       RULE("k.stride overflows", p.k.stride[3] = kMost / 2, {"k.stride"}),
-      RULE("k.strides overflow together", (p.k.stride[2] = kMost / 16, p.k.stride[3] = kMost / 8), {"k.stride"}),
+      RULE("k.strides overflow together", (p.k.stride[2] = kMost / 16, p.k.stride[3] = kMost / 8),
+           {"k.stride"}),
       RULE("v.stride overflows", p.v.stride[2] = kLeast / 2, {"v.stride"}),
       RULE("out.stride overflows", p.out.stride[2] = kMost / 3, {"out.stride"}),
       RULE("lse.stride overflows", p.lse.stride[2] = kMost / 3, {"lse.stride"}),
       RULE("weights.stride overflows", p.weights.stride[3] = kMost / 3, {"weights.stride"}),
       RULE("mask.stride overflows", p.score.mask.stride[3] = kMost / 3, {"mask.stride"}),
       RULE("bias.stride overflows", p.score.bias.stride[2] = kLeast, {"bias.stride"}),
-      RULE("alibi_slopes.stride overflows", p.score.alibi_slopes.stride[0] = kMost, {"alibi_slopes.stride"}),
+      RULE("alibi_slopes.stride overflows", p.score.alibi_slopes.stride[0] = kMost,
+           {"alibi_slopes.stride"}),
       RULE("sinks.stride overflows", p.score.sinks.stride[0] = kMost, {"sinks.stride"}),
       RULE("scores.stride overflows", p.scores.stride[2] = kMost / 3, {"scores.stride"}),
-      RULE("block map stride overflows", p.score.block_map.visible.stride[2] = kMost / 2, {"block_map", "stride"}),
-      RULE("bits overflow", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[2] = kLeast), {"mask.stride"}),
+      RULE("block map stride overflows", p.score.block_map.visible.stride[2] = kMost / 2,
+           {"block_map", "stride"}),
+      RULE("bits overflow", (p.score.mask.dtype = DType::kBit, p.score.mask.stride[2] = kLeast),
+           {"mask.stride"}),
       RULE("parents.stride overflows", p.score.parents.stride[0] = kMost, {"parents.stride"}),
 
       // values
       RULE("scale NaN", p.score.scale = std::nanf(""), {"scale", "nan"}),
       RULE("scale Inf", p.score.scale = std::numeric_limits<float>::infinity(), {"scale", "inf"}),
-      RULE("scale -Inf", p.score.scale = -std::numeric_limits<float>::infinity(), {"scale", "-inf"}),
+      RULE("scale -Inf", p.score.scale = -std::numeric_limits<float>::infinity(),
+           {"scale", "-inf"}),
       RULE("softcap negative", p.score.softcap = -1.5f, {"softcap", "-1.5"}),
       RULE("softcap NaN", p.score.softcap = std::nanf(""), {"softcap", "nan"}),
-      RULE("softcap Inf", p.score.softcap = std::numeric_limits<float>::infinity(), {"softcap", "inf"}),
+      RULE("softcap Inf", p.score.softcap = std::numeric_limits<float>::infinity(),
+           {"softcap", "inf"}),
       RULE("window.left", p.score.window.left = -2, {"window.left", "-2", "-1"}),
       RULE("window.right", p.score.window.right = kLeast, {"window.right", "-1"}),
       RULE("causal unknown", p.score.causal = static_cast<Causal>(9), {"causal", "9"}),
       RULE("query_offset twice", p.score.query_offset = 0, {"query_offset", "query_offsets"}),
-      RULE("query_offset beyond 2^62", (p.score.query_offsets = TensorView(), p.score.query_offset = kMost),
+      RULE("query_offset beyond 2^62",
+           (p.score.query_offsets = TensorView(), p.score.query_offset = kMost),
            {"query_offset", "9223372036854775807"}),
-      RULE("query_offset below -2^62", (p.score.query_offsets = TensorView(), p.score.query_offset = kLeast),
+      RULE("query_offset below -2^62",
+           (p.score.query_offsets = TensorView(), p.score.query_offset = kLeast),
            {"query_offset", "-9223372036854775808"}),
-      RULE("query_offsets beyond 2^62", p.score.query_offsets = View(kHugeOffsets, {2}), {"query_offsets", "4611686018427387905"}),
+      RULE("query_offsets beyond 2^62", p.score.query_offsets = View(kHugeOffsets, {2}),
+           {"query_offsets", "4611686018427387905"}),
       RULE("q_lengths negative", p.score.q_lengths.data = kShortLengths, {"q_lengths[1]", "-1"}),
-      RULE("q_lengths beyond Tq", p.score.q_lengths.data = kLongQLengths, {"q_lengths[0]", "6", "5"}),
-      RULE("kv_lengths negative", p.score.kv_lengths.data = kNegativeKvLengths, {"kv_lengths[1]", "-9223372036854775808"}),
-      RULE("kv_lengths beyond Tk", p.score.kv_lengths.data = kLongKvLengths, {"kv_lengths[1]", "10", "9"}),
-      RULE("kv_lengths beyond 32 bits", p.score.kv_lengths.data = kHugeKvLengths, {"kv_lengths[0]", "4294967296", "9"}),
+      RULE("q_lengths beyond Tq", p.score.q_lengths.data = kLongQLengths,
+           {"q_lengths[0]", "6", "5"}),
+      RULE("kv_lengths negative", p.score.kv_lengths.data = kNegativeKvLengths,
+           {"kv_lengths[1]", "-9223372036854775808"}),
+      RULE("kv_lengths beyond Tk", p.score.kv_lengths.data = kLongKvLengths,
+           {"kv_lengths[1]", "10", "9"}),
+      RULE("kv_lengths beyond 32 bits", p.score.kv_lengths.data = kHugeKvLengths,
+           {"kv_lengths[0]", "4294967296", "9"}),
       RULE("score_stage unknown", p.score_stage = static_cast<ScoreStage>(4), {"score_stage", "4"}),
-      RULE("score_stage negative", p.score_stage = static_cast<ScoreStage>(-1), {"score_stage", "-1"}),
-      RULE("a query as its own parent", p.score.parents.data = kOwnParent, {"parents[0,3] = 3", "-1", "to 2"}, invalid, Seen::kByRuns),
-      RULE("a parent of the first query", p.score.parents.data = kParentOfTheFirst, {"parents[1,0] = 0", "-1"}, invalid, Seen::kByRuns),
-      RULE("a parent below -1", p.score.parents.data = kNegativeParent, {"parents[0,2] = -2", "-1", "to 1"}, invalid, Seen::kByRuns),
-      RULE("a parent beyond 32 bits", (p.score.parents = View(kHugeParent, {2, 5})), {"parents[1,4] = 4294967296", "-1", "to 3"}, invalid,
-           Seen::kByRuns),
+      RULE("score_stage negative", p.score_stage = static_cast<ScoreStage>(-1),
+           {"score_stage", "-1"}),
+      RULE("a query as its own parent", p.score.parents.data = kOwnParent,
+           {"parents[0,3] = 3", "-1", "to 2"}, invalid, Seen::kByRuns),
+      RULE("a parent of the first query", p.score.parents.data = kParentOfTheFirst,
+           {"parents[1,0] = 0", "-1"}, invalid, Seen::kByRuns),
+      RULE("a parent below -1", p.score.parents.data = kNegativeParent,
+           {"parents[0,2] = -2", "-1", "to 1"}, invalid, Seen::kByRuns),
+      RULE("a parent beyond 32 bits", (p.score.parents = View(kHugeParent, {2, 5})),
+           {"parents[1,4] = 4294967296", "-1", "to 3"}, invalid, Seen::kByRuns),
   };
 }
 
@@ -350,25 +423,38 @@ std::vector<Rule> PackedRules() {
   return {
       RULE("cu_seqlens_q.rank", p.cu_seqlens_q.rank = 2, {"cu_seqlens_q.rank", "2", "1"}),
       RULE("cu_seqlens_k.rank", p.cu_seqlens_k.rank = -1, {"cu_seqlens_k.rank", "-1", "1"}),
-      RULE("cu_seqlens_q.dtype f32", p.cu_seqlens_q.dtype = DType::kF32, {"cu_seqlens_q.dtype", "f32", "i32"}),
-      RULE("cu_seqlens_k.dtype bool", p.cu_seqlens_k.dtype = DType::kBool, {"cu_seqlens_k.dtype", "bool", "i64"}),
-      RULE("cu_seqlens_q.dtype bit", p.cu_seqlens_q.dtype = DType::kBit, {"cu_seqlens_q.dtype", "bit"}),
+      RULE("cu_seqlens_q.dtype f32", p.cu_seqlens_q.dtype = DType::kF32,
+           {"cu_seqlens_q.dtype", "f32", "i32"}),
+      RULE("cu_seqlens_k.dtype bool", p.cu_seqlens_k.dtype = DType::kBool,
+           {"cu_seqlens_k.dtype", "bool", "i64"}),
+      RULE("cu_seqlens_q.dtype bit", p.cu_seqlens_q.dtype = DType::kBit,
+           {"cu_seqlens_q.dtype", "bit"}),
       RULE("cu_seqlens_k.dtype unknown", p.cu_seqlens_k.dtype = kUnknown, {"cu_seqlens_k.dtype"}),
       RULE("cu_seqlens_q null", p.cu_seqlens_q.data = nullptr, {"cu_seqlens_q.data", "null"}),
       RULE("cu_seqlens_k null", p.cu_seqlens_k.data = nullptr, {"cu_seqlens_k.data", "null"}),
       RULE("cu_seqlens_q of nothing", p.cu_seqlens_q.shape[0] = 0, {"cu_seqlens_q.shape[0]", "0"}),
       RULE("cu_seqlens_k of nothing", p.cu_seqlens_k.shape[0] = 0, {"cu_seqlens_k.shape[0]", "0"}),
       RULE("cu_seqlens_q negative", p.cu_seqlens_q.shape[0] = -3, {"cu_seqlens_q.shape[0]", "-3"}),
-      RULE("fewer sequences of q", p.cu_seqlens_q.shape[0] = 2, {"cu_seqlens", "shape[0]", "2", "3"}),
-      RULE("fewer sequences of k", p.cu_seqlens_k.shape[0] = 2, {"cu_seqlens", "shape[0]", "2", "3"}),
-      RULE("cu_seqlens_q.stride overflows", p.cu_seqlens_q.stride[0] = kMost, {"cu_seqlens_q.stride"}),
-      RULE("cu_seqlens_k.stride overflows", p.cu_seqlens_k.stride[0] = kLeast, {"cu_seqlens_k.stride"}),
-      RULE("a sequence before the first row", p.cu_seqlens_q.data = kNegativeStart, {"cu_seqlens_q[0] = -1", "0"}),
-      RULE("a sequence that ends before it begins", p.cu_seqlens_q.data = kFalling, {"cu_seqlens_q[2] = 5", "6"}),
-      RULE("a first sequence that ends before it begins", p.cu_seqlens_q.data = kFallingAtOnce, {"cu_seqlens_q[1] = 6", "7"}),
-      RULE("queries past the last row", p.cu_seqlens_q.data = kBeyondRows, {"cu_seqlens_q[2] = 10", "9", "q.shape[2]"}),
-      RULE("keys past the last row", p.cu_seqlens_k.data = kHugeSequence, {"cu_seqlens_k[2] = 4294967308", "13", "k.shape[2]"}),
-      RULE("keys that go back", p.cu_seqlens_k.data = kBackToTheStart, {"cu_seqlens_k[2] = 0", "3"}),
+      RULE("fewer sequences of q", p.cu_seqlens_q.shape[0] = 2,
+           {"cu_seqlens", "shape[0]", "2", "3"}),
+      RULE("fewer sequences of k", p.cu_seqlens_k.shape[0] = 2,
+           {"cu_seqlens", "shape[0]", "2", "3"}),
+      RULE("cu_seqlens_q.stride overflows", p.cu_seqlens_q.stride[0] = kMost,
+           {"cu_seqlens_q.stride"}),
+      RULE("cu_seqlens_k.stride overflows", p.cu_seqlens_k.stride[0] = kLeast,
+           {"cu_seqlens_k.stride"}),
+      RULE("a sequence before the first row", p.cu_seqlens_q.data = kNegativeStart,
+           {"cu_seqlens_q[0] = -1", "0"}),
+      RULE("a sequence that ends before it begins", p.cu_seqlens_q.data = kFalling,
+           {"cu_seqlens_q[2] = 5", "6"}),
+      RULE("a first sequence that ends before it begins", p.cu_seqlens_q.data = kFallingAtOnce,
+           {"cu_seqlens_q[1] = 6", "7"}),
+      RULE("queries past the last row", p.cu_seqlens_q.data = kBeyondRows,
+           {"cu_seqlens_q[2] = 10", "9", "q.shape[2]"}),
+      RULE("keys past the last row", p.cu_seqlens_k.data = kHugeSequence,
+           {"cu_seqlens_k[2] = 4294967308", "13", "k.shape[2]"}),
+      RULE("keys that go back", p.cu_seqlens_k.data = kBackToTheStart,
+           {"cu_seqlens_k[2] = 0", "3"}),
       RULE("q batch", p.q.shape[0] = 2, {"q.shape[0]", "2", "1"}),
       RULE("no q batch", p.q.shape[0] = 0, {"q.shape[0]", "0", "1"}),
       RULE("k batch", p.k.shape[0] = 2, {"k.shape[0]", "2", "1"}),
@@ -387,13 +473,17 @@ std::vector<Rule> PackedRules() {
       RULE("mask batch", p.score.mask.shape[0] = 3, {"mask.shape[0]", "3", "2"}),
       RULE("mask rows", p.score.mask.shape[2] = 9, {"mask.shape[2]", "9", "5"}),
       RULE("bias keys", p.score.bias.shape[3] = 13, {"bias.shape[3]", "13", "9"}),
-      RULE("block map rows", p.score.block_map.visible.shape[2] = 5, {"block_map", "shape[2]", "5", "3"}),
+      RULE("block map rows", p.score.block_map.visible.shape[2] = 5,
+           {"block_map", "shape[2]", "5", "3"}),
       RULE("parents batch", p.score.parents.shape[0] = 1, {"parents.shape[0]", "1", "2"}),
       RULE("parents rows", p.score.parents.shape[1] = 9, {"parents.shape[1]", "9", "5"}),
-      RULE("query_offsets count", p.score.query_offsets.shape[0] = 1, {"query_offsets.shape[0]", "1", "2"}),
+      RULE("query_offsets count", p.score.query_offsets.shape[0] = 1,
+           {"query_offsets.shape[0]", "1", "2"}),
       RULE("q_lengths count", p.score.q_lengths.shape[0] = 1, {"q_lengths.shape[0]", "1", "2"}),
-      RULE("q_lengths beyond the rows of a sequence", p.score.q_lengths.data = kLongerThanItsRows, {"q_lengths[1]", "3", "2"}),
-      RULE("kv_lengths beyond the rows of a sequence", p.score.kv_lengths.data = kMoreKeysThanRows, {"kv_lengths[0]", "4", "3"}),
+      RULE("q_lengths beyond the rows of a sequence", p.score.q_lengths.data = kLongerThanItsRows,
+           {"q_lengths[1]", "3", "2"}),
+      RULE("kv_lengths beyond the rows of a sequence", p.score.kv_lengths.data = kMoreKeysThanRows,
+           {"kv_lengths[0]", "4", "3"}),
   };
 }
 
@@ -409,8 +499,10 @@ std::vector<Rule> PackedQueryRules() {
 }
 std::vector<Rule> PackedKeyRules() {
   return {
-      RULE("fewer batches of q than sequences", (p.q.shape[0] = 1, p.out.shape[0] = 1, p.lse.shape[0] = 1), {"shape[0]", "3"}),
-      RULE("fewer sequences than batches of q", p.cu_seqlens_k.shape[0] = 2, {"cu_seqlens_k.shape[0]", "2", "3"}),
+      RULE("fewer batches of q than sequences",
+           (p.q.shape[0] = 1, p.out.shape[0] = 1, p.lse.shape[0] = 1), {"shape[0]", "3"}),
+      RULE("fewer sequences than batches of q", p.cu_seqlens_k.shape[0] = 2,
+           {"cu_seqlens_k.shape[0]", "2", "3"}),
       RULE("k as if dense", (p.k.shape[0] = 2, p.v.shape[0] = 2), {"k.shape[0]", "2", "1"}),
   };
 }
@@ -430,13 +522,16 @@ std::vector<Suite> Suites() {
 testing::AssertionResult Says(const Status& status, const std::vector<const char*>& texts) {
   const std::string message = status.message();
   for (const char* text : texts) {
-    if (message.find(text) == std::string::npos) return testing::AssertionFailure() << "'" << text << "' is not in: " << message;
+    if (message.find(text) == std::string::npos)
+      return testing::AssertionFailure() << "'" << text << "' is not in: " << message;
   }
   return testing::AssertionSuccess();
 }
 
 // "kv_lengths" of "kv_lengths[1]": beside a plan, another element may be the first that is wrong.
-std::string Field(const std::string& text) { return text.find("lengths[") == std::string::npos ? text : text.substr(0, text.find('[')); }
+std::string Field(const std::string& text) {
+  return text.find("lengths[") == std::string::npos ? text : text.substr(0, text.find('['));
+}
 
 // A plan, its workspace, and what it gave before anybody tried to break it.
 struct Planned {
@@ -475,7 +570,8 @@ TEST(ValidateTest, AttentionRefusesEveryBrokenProblem) {
       RandomProblem p = suite.make();
       rule.break_it(p.problem);
       for (int how = 0; how < 2; ++how) {
-        const Status status = how == 0 ? Attention(p.problem) : Attention(p.problem, PlanOptions(), SerialExecutor());
+        const Status status =
+            how == 0 ? Attention(p.problem) : Attention(p.problem, PlanOptions(), SerialExecutor());
         EXPECT_EQ(status.code(), rule.code) << status.message();
         EXPECT_TRUE(Says(status, rule.message));
         EXPECT_TRUE(p.OutputsUntouched());
@@ -521,7 +617,8 @@ TEST(ValidateTest, UpdateRefusesEveryBrokenProblemAndKeepsThePlan) {
       RandomProblem p = suite.make();
       rule.break_it(p.problem);
       const Status status = planned.plan.Update(p.problem);
-      EXPECT_TRUE(status.code() == rule.code || status.code() == StatusCode::kInvalidArgument) << status.message();
+      EXPECT_TRUE(status.code() == rule.code || status.code() == StatusCode::kInvalidArgument)
+          << status.message();
       EXPECT_TRUE(Says(status, {Field(rule.message.front()).c_str()}));
       good.ResetOutputs();
       ASSERT_TRUE(fovea::Run(planned.plan, good.problem, planned.workspace).ok());
@@ -539,7 +636,8 @@ TEST(ValidateTest, RunAndBindRefuseEveryBrokenProblem) {
       RandomProblem p = suite.make();
       rule.break_it(p.problem);
       const Status run = fovea::Run(planned.plan, p.problem, planned.workspace);
-      EXPECT_TRUE(run.code() == rule.code || run.code() == StatusCode::kInvalidArgument) << run.message();
+      EXPECT_TRUE(run.code() == rule.code || run.code() == StatusCode::kInvalidArgument)
+          << run.message();
       EXPECT_TRUE(Says(run, {Field(rule.message.front()).c_str()}));
       BoundCall call;
       const Status bind = Bind(planned.plan, p.problem, planned.workspace, 2, &call);
@@ -555,7 +653,9 @@ TEST(ValidateTest, RunAndBindRefuseEveryBrokenProblem) {
 
 TEST(ValidateTest, QueriesWithoutHeadsAreAnError) {
   RandomProblem p(Plain(), 1);
-  for (int64_t* shape : {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape, p.problem.lse.shape}) shape[1] = 0;
+  for (int64_t* shape : {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape,
+                         p.problem.out.shape, p.problem.lse.shape})
+    shape[1] = 0;
   const Status status = Attention(p.problem);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
   EXPECT_TRUE(Says(status, {"shape[1]", "0"}));
@@ -566,7 +666,8 @@ TEST(ValidateTest, StridesOfAxesWithOneElementAreNotLookedAt) {
   ProblemSpec s = Plain();
   s.B = s.Hq = s.Hkv = 1;
   RandomProblem p(s, test::BaseSeed());
-  for (TensorView* view : {&p.problem.q, &p.problem.k, &p.problem.v}) view->stride[0] = kMost, view->stride[1] = kLeast;
+  for (TensorView* view : {&p.problem.q, &p.problem.k, &p.problem.v})
+    view->stride[0] = kMost, view->stride[1] = kLeast;
   p.problem.out.stride[0] = kLeast;
   test::ExpectMatchesReference(p);
 }
@@ -576,7 +677,8 @@ TEST(ValidateTest, NullDataOfEmptyTensorsIsLegal) {
   s.Tk = 0;
   RandomProblem p(s, 1);
   p.problem.weights.data = p.problem.scores.data = nullptr;
-  for (TensorView* view : {&p.problem.k, &p.problem.v, &p.problem.score.mask, &p.problem.score.bias, &p.problem.score.block_map.visible}) {
+  for (TensorView* view : {&p.problem.k, &p.problem.v, &p.problem.score.mask, &p.problem.score.bias,
+                           &p.problem.score.block_map.visible}) {
     view->data = nullptr;
   }
   const Status status = Attention(p.problem);
@@ -591,7 +693,8 @@ TEST(ValidateTest, NoHeadsWithoutQueriesAreLegalWithAnythingThatIsEmptyThen) {
       s.mask = axes;
       RandomProblem p(s, 1);
       p.problem.score.alibi_slopes.shape[0] = p.problem.score.sinks.shape[0] = 0;
-      for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape, p.problem.scores.shape,
+      for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape,
+                             p.problem.weights.shape, p.problem.scores.shape,
                              p.problem.score.bias.shape, p.problem.score.block_map.visible.shape}) {
         shape[1] = 0;
       }
@@ -611,7 +714,8 @@ TEST(ValidateTest, ParentsOfPaddingAreNotLookedAtByTheResult) {
   RandomProblem p(s, 1), other(s, 1);
   p.q_lengths.Set(0, 3), p.q_lengths.Set(1, 0);
   other.q_lengths = p.q_lengths;
-  for (auto [b, i] : {std::pair<int64_t, int64_t>{0, 3}, {0, 4}, {1, 1}}) other.parents.SetAt({b, i}, static_cast<double>(i - 1));
+  for (auto [b, i] : {std::pair<int64_t, int64_t>{0, 3}, {0, 4}, {1, 1}})
+    other.parents.SetAt({b, i}, static_cast<double>(i - 1));
   other.Refresh();
   ASSERT_TRUE(Attention(p.problem).ok());
   ASSERT_TRUE(Attention(other.problem).ok());
@@ -637,7 +741,8 @@ TEST(ValidateTest, OptionsOutOfRange) {
   };
   const std::vector<OptionRule> rules = {
       {[](PlanOptions& o) { o.tile_rows = -1; }, {"tile_rows", "-1"}},
-      {[](PlanOptions& o) { o.block_keys = std::numeric_limits<int32_t>::min(); }, {"block_keys", "-2147483648"}},
+      {[](PlanOptions& o) { o.block_keys = std::numeric_limits<int32_t>::min(); },
+       {"block_keys", "-2147483648"}},
       {[](PlanOptions& o) { o.split_keys = -7; }, {"split_keys", "-7"}},
       {[](PlanOptions& o) { o.max_queries = -1; }, {"max_queries", "-1"}},
       {[](PlanOptions& o) { o.max_keys = kLeast; }, {"max_keys"}},
@@ -655,7 +760,8 @@ TEST(ValidateTest, OptionsOutOfRange) {
     PlanOptions options;
     rule.break_it(options);
     Plan plan;
-    for (const Status& status : {Plan::Create(p.problem, options, &plan), Attention(p.problem, options, SerialExecutor())}) {
+    for (const Status& status : {Plan::Create(p.problem, options, &plan),
+                                 Attention(p.problem, options, SerialExecutor())}) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
       EXPECT_TRUE(Says(status, rule.message));
     }
@@ -673,8 +779,9 @@ TEST(ValidateTest, HugeTestHooksAreUpperBoundsOnly) {
 }
 
 TEST(ValidateTest, TargetsThatAreNotUsableAreErrors) {
-  for (Target target : {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512, Target::kNeon, Target::kAvx512Bf16,
-                        Target::kNeonBf16, Target::kAvx512Amx}) {
+  for (Target target :
+       {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512,
+        Target::kNeon, Target::kAvx512Bf16, Target::kNeonBf16, Target::kAvx512Amx}) {
     bool usable = false;
     for (Target t : UsableTargets()) usable = usable || t == target;
     if (usable) continue;
@@ -696,7 +803,8 @@ TEST(ValidateTest, NumbersThatAreNoTargetAreErrors) {
     options.target = static_cast<Target>(number);
     const Status status = Attention(p.problem, options, SerialExecutor());
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_TRUE(Says(status, {"options.target", std::to_string(number).c_str(), Name(*UsableTargets().begin())}));
+    EXPECT_TRUE(Says(status, {"options.target", std::to_string(number).c_str(),
+                              Name(*UsableTargets().begin())}));
     EXPECT_TRUE(p.OutputsUntouched());
   }
 }
@@ -723,18 +831,23 @@ TEST(ValidateTest, WorkspaceTooSmallOrAbsent) {
       ASSERT_GT(needed, 0u);
       for (size_t bytes : {size_t{0}, size_t{1}, needed / 2, needed - 1}) {
         BoundCall call;
-        const Status status = Bind(planned.plan, p.problem, {planned.memory.data(), bytes}, workers, &call);
+        const Status status =
+            Bind(planned.plan, p.problem, {planned.memory.data(), bytes}, workers, &call);
         EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.message();
         EXPECT_TRUE(Says(status, {"workspace"}));
-        EXPECT_NE(std::string(status.message()).find(std::to_string(needed)), std::string::npos) << status.message();
+        EXPECT_NE(std::string(status.message()).find(std::to_string(needed)), std::string::npos)
+            << status.message();
         EXPECT_EQ(call.Phases(), 0);
       }
       BoundCall call;
-      EXPECT_TRUE(Bind(planned.plan, p.problem, {planned.memory.data(), needed}, workers, &call).ok());
+      EXPECT_TRUE(
+          Bind(planned.plan, p.problem, {planned.memory.data(), needed}, workers, &call).ok());
     }
-    const Status small = fovea::Run(planned.plan, p.problem, {planned.memory.data(), planned.plan.WorkspaceBytes(1) - 1});
+    const Status small = fovea::Run(planned.plan, p.problem,
+                                    {planned.memory.data(), planned.plan.WorkspaceBytes(1) - 1});
     EXPECT_EQ(small.code(), StatusCode::kOutOfMemory) << small.message();
-    const Status null = fovea::Run(planned.plan, p.problem, {nullptr, planned.plan.WorkspaceBytes(1)});
+    const Status null =
+        fovea::Run(planned.plan, p.problem, {nullptr, planned.plan.WorkspaceBytes(1)});
     EXPECT_FALSE(null.ok());
     EXPECT_TRUE(Says(null, {"workspace"}));
     EXPECT_TRUE(p.OutputsUntouched());
@@ -749,10 +862,12 @@ TEST(ValidateTest, FewerThanOneWorker) {
     const Status bind = Bind(planned.plan, p.problem, planned.workspace, workers, &call);
     EXPECT_EQ(bind.code(), StatusCode::kInvalidArgument) << bind.message();
     EXPECT_TRUE(Says(bind, {"workers"}));
-    EXPECT_NE(std::string(bind.message()).find(std::to_string(workers)), std::string::npos) << bind.message();
+    EXPECT_NE(std::string(bind.message()).find(std::to_string(workers)), std::string::npos)
+        << bind.message();
     EXPECT_EQ(call.Phases(), 0);
     ClaimingExecutor executor(workers);
-    EXPECT_EQ(fovea::Run(planned.plan, p.problem, planned.workspace, executor).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(fovea::Run(planned.plan, p.problem, planned.workspace, executor).code(),
+              StatusCode::kInvalidArgument);
     EXPECT_EQ(Attention(p.problem, executor).code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(planned.plan.WorkspaceBytes(workers), 0u);
   }
@@ -763,7 +878,9 @@ TEST(ValidateTest, MoreWorkersThanMemoryHasBytes) {
   RandomProblem p(Plain(), 1);
   Planned planned(p);
   BoundCall call;
-  EXPECT_FALSE(Bind(planned.plan, p.problem, planned.workspace, std::numeric_limits<int>::max(), &call).ok());
+  EXPECT_FALSE(
+      Bind(planned.plan, p.problem, planned.workspace, std::numeric_limits<int>::max(), &call)
+          .ok());
 }
 
 // ---- plans ----
@@ -778,7 +895,8 @@ TEST(ValidateTest, InvalidPlans) {
     EXPECT_EQ(plan->WorkspaceBytes(1), 0u);
     BoundCall call;
     for (const Status& status :
-         {fovea::Run(*plan, p.problem, planned.workspace), Bind(*plan, p.problem, planned.workspace, 1, &call), plan->Update(p.problem)}) {
+         {fovea::Run(*plan, p.problem, planned.workspace),
+          Bind(*plan, p.problem, planned.workspace, 1, &call), plan->Update(p.problem)}) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
       EXPECT_TRUE(Says(status, {"plan"}));
     }
@@ -805,34 +923,41 @@ std::vector<Other> OtherProblems() {
   return {
       {"batch",
        [](RandomProblem& p) {
-         for (int64_t* shape : {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape, p.problem.lse.shape,
-                                p.problem.weights.shape, p.problem.scores.shape})
+         for (int64_t* shape :
+              {p.problem.q.shape, p.problem.k.shape, p.problem.v.shape, p.problem.out.shape,
+               p.problem.lse.shape, p.problem.weights.shape, p.problem.scores.shape})
            shape[0] = 1;
          for (TensorView* view :
-              {&p.problem.score.query_offsets, &p.problem.score.q_lengths, &p.problem.score.kv_lengths, &p.problem.score.bias,
-               &p.problem.score.mask, &p.problem.score.block_map.visible, &p.problem.score.parents})
+              {&p.problem.score.query_offsets, &p.problem.score.q_lengths,
+               &p.problem.score.kv_lengths, &p.problem.score.bias, &p.problem.score.mask,
+               &p.problem.score.block_map.visible, &p.problem.score.parents})
            view->shape[0] = 1;
        },
        "shape[0]"},
       {"query heads",
        [](RandomProblem& p) {
          for (int64_t* shape :
-              {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape, p.problem.scores.shape,
-               p.problem.score.bias.shape, p.problem.score.mask.shape, p.problem.score.block_map.visible.shape})
+              {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
+               p.problem.scores.shape, p.problem.score.bias.shape, p.problem.score.mask.shape,
+               p.problem.score.block_map.visible.shape})
            shape[1] = 2;
          p.problem.score.alibi_slopes.shape[0] = p.problem.score.sinks.shape[0] = 2;
        },
        "q.shape[1]"},
-      {"KV heads", [](RandomProblem& p) { p.problem.k.shape[1] = p.problem.v.shape[1] = 1; }, "k.shape[1]"},
+      {"KV heads", [](RandomProblem& p) { p.problem.k.shape[1] = p.problem.v.shape[1] = 1; },
+       "k.shape[1]"},
       {"dk", [](RandomProblem& p) { p.problem.q.shape[3] = p.problem.k.shape[3] = 5; }, "shape[3]"},
-      {"dv", [](RandomProblem& p) { p.problem.v.shape[3] = p.problem.out.shape[3] = 6; }, "shape[3]"},
+      {"dv", [](RandomProblem& p) { p.problem.v.shape[3] = p.problem.out.shape[3] = 6; },
+       "shape[3]"},
       {"no lse", [](RandomProblem& p) { p.problem.lse = MutableTensorView(); }, "lse"},
       {"no weights", [](RandomProblem& p) { p.problem.weights = MutableTensorView(); }, "weights"},
       {"no bias", [](RandomProblem& p) { p.problem.score.bias = TensorView(); }, "bias"},
       {"no mask", [](RandomProblem& p) { p.problem.score.mask = TensorView(); }, "mask"},
-      {"no slopes", [](RandomProblem& p) { p.problem.score.alibi_slopes = TensorView(); }, "alibi_slopes"},
+      {"no slopes", [](RandomProblem& p) { p.problem.score.alibi_slopes = TensorView(); },
+       "alibi_slopes"},
       {"no sinks", [](RandomProblem& p) { p.problem.score.sinks = TensorView(); }, "sinks"},
-      {"no block map", [](RandomProblem& p) { p.problem.score.block_map = BlockMap(); }, "block_map"},
+      {"no block map", [](RandomProblem& p) { p.problem.score.block_map = BlockMap(); },
+       "block_map"},
       {"no parents", [](RandomProblem& p) { p.problem.score.parents = TensorView(); }, "parents"},
       {"no scores", [](RandomProblem& p) { p.problem.scores = MutableTensorView(); }, "scores"},
       {"q type", [](RandomProblem& p) { p.problem.q.dtype = DType::kBF16; }, "q.dtype"},
@@ -850,8 +975,9 @@ std::vector<Other> OtherLengths() {
   return {
       {"fewer queries",
        [](RandomProblem& p) {
-         for (int64_t* shape : {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
-                                p.problem.scores.shape, p.problem.score.bias.shape, p.problem.score.mask.shape})
+         for (int64_t* shape :
+              {p.problem.q.shape, p.problem.out.shape, p.problem.lse.shape, p.problem.weights.shape,
+               p.problem.scores.shape, p.problem.score.bias.shape, p.problem.score.mask.shape})
            shape[2] = 4;
          p.problem.score.parents.shape[1] = 4;
          p.problem.score.block_map.visible.shape[2] = 2;
@@ -861,17 +987,23 @@ std::vector<Other> OtherLengths() {
       {"fewer keys",
        [](RandomProblem& p) {
          p.problem.k.shape[2] = p.problem.v.shape[2] = 8;
-         for (int64_t* shape : {p.problem.weights.shape, p.problem.scores.shape, p.problem.score.bias.shape, p.problem.score.mask.shape})
+         for (int64_t* shape : {p.problem.weights.shape, p.problem.scores.shape,
+                                p.problem.score.bias.shape, p.problem.score.mask.shape})
            shape[3] = 8;
          p.problem.score.block_map.visible.shape[3] = 2;
          p.kv_lengths.Fill([] { return 8; });
        },
        "k.shape[2]"},
-      {"q_lengths", [](RandomProblem& p) { p.problem.score.q_lengths.data = other_q_lengths; }, "q_lengths"},
-      {"kv_lengths", [](RandomProblem& p) { p.problem.score.kv_lengths.data = other_kv_lengths; }, "kv_lengths"},
-      {"query_offsets", [](RandomProblem& p) { p.problem.score.query_offsets.data = other_offsets; }, "query_offsets"},
+      {"q_lengths", [](RandomProblem& p) { p.problem.score.q_lengths.data = other_q_lengths; },
+       "q_lengths"},
+      {"kv_lengths", [](RandomProblem& p) { p.problem.score.kv_lengths.data = other_kv_lengths; },
+       "kv_lengths"},
+      {"query_offsets",
+       [](RandomProblem& p) { p.problem.score.query_offsets.data = other_offsets; },
+       "query_offsets"},
       {"causal", [](RandomProblem& p) { p.problem.score.causal = Causal::kNone; }, "causal"},
-      {"causal the other way", [](RandomProblem& p) { p.problem.score.causal = Causal::kBottomRight; }, "causal"},
+      {"causal the other way",
+       [](RandomProblem& p) { p.problem.score.causal = Causal::kBottomRight; }, "causal"},
       {"window.left", [](RandomProblem& p) { p.problem.score.window.left = -1; }, "window.left"},
       {"window.right", [](RandomProblem& p) { p.problem.score.window.right = 3; }, "window.right"},
   };
@@ -901,7 +1033,8 @@ TEST(ValidateTest, RunAndBindRefuseAProblemThatIsNotThePlannedOne) {
 // What has as many sequences, queries or keys as the batch.
 void DropWhatHasTheShapeOfTheBatch(Problem& problem) {
   Score& score = problem.score;
-  for (TensorView* view : {&score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.parents, &score.bias, &score.mask}) {
+  for (TensorView* view : {&score.query_offsets, &score.q_lengths, &score.kv_lengths,
+                           &score.parents, &score.bias, &score.mask}) {
     *view = TensorView();
   }
   score.block_map = BlockMap();
@@ -950,9 +1083,11 @@ TEST(ValidateTest, ABatchThatIsNoLongerPackedIsAnotherProblem) {
     for (int which = 0; which < 3; ++which) {
       RandomProblem packed = Packed(which != 1, which != 0), dense = FullLengths();
       Planned planned(packed), planned_dense(dense);
-      const Status there = update ? planned.plan.Update(dense.problem) : fovea::Run(planned.plan, dense.problem, planned.workspace);
+      const Status there = update ? planned.plan.Update(dense.problem)
+                                  : fovea::Run(planned.plan, dense.problem, planned.workspace);
       const Status back =
-          update ? planned_dense.plan.Update(packed.problem) : fovea::Run(planned_dense.plan, packed.problem, planned_dense.workspace);
+          update ? planned_dense.plan.Update(packed.problem)
+                 : fovea::Run(planned_dense.plan, packed.problem, planned_dense.workspace);
       for (const Status& status : {there, back}) {
         EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
         EXPECT_TRUE(Says(status, {which == 1 ? "cu_seqlens_k" : "cu_seqlens_q"}));
@@ -971,7 +1106,8 @@ TEST(ValidateTest, UpdateRefusesAnotherNumberOfSequences) {
   fewer.cu_seqlens_q.shape[0] = fewer.cu_seqlens_k.shape[0] = 2;
   EXPECT_TRUE(Attention(fewer).ok());
   p.ResetOutputs();
-  for (const Status& status : {planned.plan.Update(fewer), fovea::Run(planned.plan, fewer, planned.workspace)}) {
+  for (const Status& status :
+       {planned.plan.Update(fewer), fovea::Run(planned.plan, fewer, planned.workspace)}) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_TRUE(Says(status, {"cu_seqlens"}));
   }
@@ -982,7 +1118,10 @@ TEST(ValidateTest, UpdateRefusesAnotherNumberOfSequences) {
 TEST(ValidateTest, RoomForAFixedMaskBeyondMemoryIsAnError) {
   PlanOptions options;
   options.fixed_mask = true;
-  for (auto [queries, keys] : {std::pair<int64_t, int64_t>{kMost, kMost}, {kMost, 0}, {0, kMost}, {kMost / 2, kMost / 2}}) {
+  for (auto [queries, keys] : {std::pair<int64_t, int64_t>{kMost, kMost},
+                               {kMost, 0},
+                               {0, kMost},
+                               {kMost / 2, kMost / 2}}) {
     options.max_queries = queries, options.max_keys = keys;
     ProblemSpec s = Plain();
     s.Tk = 200, s.mask = Axes::kQK;
@@ -1063,9 +1202,10 @@ TEST(ValidateTest, UpdateRefusesSizesBeyondItsRoom) {
     const char* field;  // null: fits
     const char* values[2];
   };
-  for (const Sizes& size : {Sizes{8, 20, nullptr, {}}, Sizes{9, 20, "q.shape[2]", {"9", "8"}}, Sizes{8, 21, "k.shape[2]", {"21", "20"}},
-                            Sizes{1, 1, nullptr, {}}, Sizes{8, 20, nullptr, {}}, Sizes{0, 20, nullptr, {}}, Sizes{8, 0, nullptr, {}},
-                            Sizes{5, 9, nullptr, {}}}) {
+  for (const Sizes& size : {Sizes{8, 20, nullptr, {}}, Sizes{9, 20, "q.shape[2]", {"9", "8"}},
+                            Sizes{8, 21, "k.shape[2]", {"21", "20"}}, Sizes{1, 1, nullptr, {}},
+                            Sizes{8, 20, nullptr, {}}, Sizes{0, 20, nullptr, {}},
+                            Sizes{8, 0, nullptr, {}}, Sizes{5, 9, nullptr, {}}}) {
     RandomProblem other = sized(size.Tq, size.Tk);
     const Status status = planned.plan.Update(other.problem);
     if (size.field == nullptr) {

@@ -1,7 +1,10 @@
-// A small device: one attention layer that decodes token after token over the last kContext of them, in static memory alone.
+// A small device: one attention layer that decodes token after token over the last kContext of
+// them, in static memory alone.
 //
-// Keys and values lie in ring buffers in f16, the oldest overwritten by the newest; query heads share KV heads in pairs. There is no heap, no thread and no
-// file here, and the arithmetic is that of fovea/embedded.h: the program runs the same on a Linux board and, with the printing taken out, on bare metal.
+// Keys and values lie in ring buffers in f16, the oldest overwritten by the newest; query heads
+// share KV heads in pairs. There is no heap, no thread and no file here, and the arithmetic is that
+// of fovea/embedded.h: the program runs the same on a Linux board and, with the printing taken out,
+// on bare metal.
 #include <cstdint>
 #include <cstdio>
 
@@ -53,7 +56,8 @@ Error Step(Ring& ring) {
   return Attention(p, scratch, sizeof(scratch));
 }
 
-// Channel c of head h as the textbook has it. exp by its series: nothing here needs a mathematical library.
+// Channel c of head h as the textbook has it. exp by its series: nothing here needs a mathematical
+// library.
 double Expected(const Ring& ring, int64_t h, int64_t c) {
   const auto exp = [](double x) {
     double sum = 1, term = 1;
@@ -66,7 +70,9 @@ double Expected(const Ring& ring, int64_t h, int64_t c) {
   for (int64_t j = 0; j < ring.count; ++j) {
     const int64_t row = (ring.head + j) % ring.capacity;
     double score = 0;
-    for (int64_t x = 0; x < kSize; ++x) score += static_cast<double>(query[h * kSize + x]) * static_cast<double>(FromF16(keys[g][row][x]));
+    for (int64_t x = 0; x < kSize; ++x)
+      score +=
+          static_cast<double>(query[h * kSize + x]) * static_cast<double>(FromF16(keys[g][row][x]));
     const double weight = exp(score * 0.17677669529663687);  // 1/√32
     weights += weight;
     sum += weight * static_cast<double>(FromF16(values[g][row][c]));
@@ -94,13 +100,16 @@ int main() {
     }
     for (int64_t h = 0; h < kHq; ++h) {
       for (int64_t c = 0; c < kSize; ++c) {
-        const double difference = static_cast<double>(attended[h * kSize + c]) - Expected(ring, h, c);
+        const double difference =
+            static_cast<double>(attended[h * kSize + c]) - Expected(ring, h, c);
         const double size = difference < 0 ? -difference : difference;
         if (!(size <= worst)) worst = size;  // NaN stays
       }
     }
   }
-  std::printf("%d tokens over a ring of %d keys: largest error %.1e; scratch %zu bytes, keys and values %zu\n", kTokens,
-              static_cast<int>(kContext), worst, sizeof(scratch), sizeof(keys) + sizeof(values));
+  std::printf(
+      "%d tokens over a ring of %d keys: largest error %.1e; scratch %zu bytes, keys and values "
+      "%zu\n",
+      kTokens, static_cast<int>(kContext), worst, sizeof(scratch), sizeof(keys) + sizeof(values));
   return worst < 1e-5 ? 0 : 1;
 }

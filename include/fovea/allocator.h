@@ -6,8 +6,9 @@
 
 namespace fovea {
 
-// Both functions or none (malloc and free). Plans allocate in Create and release when they are destroyed or replaced; the context must live as long, and serve
-// every thread that does so. Neither function throws.
+// Both functions or none (malloc and free). Plans allocate in Create and release when they are
+// destroyed or replaced; the context must live as long, and serve every thread that does so.
+// Neither function throws.
 struct Allocator {
   // `bytes` > 0 bytes, aligned as malloc aligns; null when there is no memory.
   void* (*allocate)(void* context, size_t bytes) = nullptr;

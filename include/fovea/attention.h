@@ -1,7 +1,8 @@
-// Scaled dot-product attention: softmax(scale·Q·Kᵀ + …)·V, streaming, so that no score matrix is ever stored.
+// Scaled dot-product attention: softmax(scale·Q·Kᵀ + …)·V, streaming, so that no score matrix is
+// ever stored.
 //
-// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key size, dv value size. Query head h reads KV head
-// h / (Hq/Hkv).
+// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key
+// size, dv value size. Query head h reads KV head h / (Hq/Hkv).
 #ifndef FOVEA_ATTENTION_H_
 #define FOVEA_ATTENTION_H_
 
@@ -28,26 +29,32 @@ enum class ScoreStage : int32_t {
   kWeights = 3,     // after softmax: 0 for removed pairs
 };
 
-// One attention problem: the caller's tensors, any strides (bytes), each with its own type. Outputs must not overlap inputs or each other.
+// One attention problem: the caller's tensors, any strides (bytes), each with its own type. Outputs
+// must not overlap inputs or each other.
 struct Problem {
   TensorView q;  // [B, Hq, Tq, dk]
   TensorView k;  // [B, Hkv, Tk, dk]
   TensorView v;  // [B, Hkv, Tk, dv]
   Score score;
 
-  // Packed (ragged) batches: i32 or i64 [B + 1], rising from 0 or more. With cu_seqlens_q the queries of sequence b are rows cu_seqlens_q[b] ≤ row <
-  // cu_seqlens_q[b + 1] of q, out and lse, whose batch axis is 1 and whose third axis counts the rows of all sequences; with cu_seqlens_k likewise the keys
-  // of k and v. Either may be packed alone. Rows outside of every sequence are neither read nor written. Read while a plan is made.
+  // Packed (ragged) batches: i32 or i64 [B + 1], rising from 0 or more. With cu_seqlens_q the
+  // queries of sequence b are rows cu_seqlens_q[b] ≤ row < cu_seqlens_q[b + 1] of q, out and lse,
+  // whose batch axis is 1 and whose third axis counts the rows of all sequences; with cu_seqlens_k
+  // likewise the keys of k and v. Either may be packed alone. Rows outside of every sequence are
+  // neither read nor written. Read while a plan is made.
   TensorView cu_seqlens_q;
   TensorView cu_seqlens_k;
 
   MutableTensorView out;  // [B, Hq, Tq, dv]
-  MutableTensorView lse;  // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included; −inf for empty rows
-  // Optional, f32 [B, Hq, Tq, Tk] (packed: of the longest sequence, rows and keys that a sequence lacks are 0): softmax weights; costs a second pass over
-  // Q and K.
+  // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included;
+  // −inf for empty rows
+  MutableTensorView lse;
+  // Optional, f32 [B, Hq, Tq, Tk] (packed: of the longest sequence, rows and keys that a sequence
+  // lacks are 0): softmax weights; costs a second pass over Q and K.
   MutableTensorView weights;
-  // Optional, the same shape: scores at `score_stage`. At kScaled and kSoftcapped of every pair of a query and a key within their lengths, whether masks
-  // remove it or not; pairs behind the lengths are −inf. Costs another pass over Q and K.
+  // Optional, the same shape: scores at `score_stage`. At kScaled and kSoftcapped of every pair of
+  // a query and a key within their lengths, whether masks remove it or not; pairs behind the
+  // lengths are −inf. Costs another pass over Q and K.
   MutableTensorView scores;
   ScoreStage score_stage = ScoreStage::kMasked;
 };
@@ -65,26 +72,33 @@ FOVEA_EXPORT const char* Name(Engine engine) noexcept;
 enum class Product : int32_t {
   kAuto = 0,  // from types and ISA
   kF32 = 1,   // multiply-adds in f32: narrower types are widened
-  kBF16 = 2,  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they multiply V, and where
-              // the hardware flushes subnormal numbers (x86), elements of k and v below 2^−126 count as 0. Only the tile engine has them.
+  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they
+  // multiply V, and where
+  kBF16 = 2,
+  // the hardware flushes subnormal numbers (x86), elements of k and v below 2^−126 count as 0. Only
+  // the tile engine has them.
 };
 
 // "auto", "f32", "bf16"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Product product) noexcept;
 
 struct PlanOptions {
-  Target target = Target::kAuto;  // kUnsupported where this build lacks it or this CPU cannot run it
+  // kUnsupported where this build lacks it or this CPU cannot run it
+  Target target = Target::kAuto;
   Engine engine = Engine::kAuto;
   Product product = Product::kAuto;
-  // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's own.
+  // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's
+  // own.
   int64_t max_queries = 0;
   int64_t max_keys = 0;
-  // score.mask is read by Create and Update, which note where it removes what; its contents then must not change until the next Update. Without it
-  // every run reads the whole mask first, which is right for masks that change from run to run.
+  // score.mask is read by Create and Update, which note where it removes what; its contents then
+  // must not change until the next Update. Without it every run reads the whole mask first, which
+  // is right for masks that change from run to run.
   bool fixed_mask = false;
   // Of the plan, and of the workspace where Attention allocates one.
   Allocator allocator;
-  // Test hooks; 0 means the plan's choice. Upper bounds on the query rows of a tile, and the keys of a block and of a split. They change rounding.
+  // Test hooks; 0 means the plan's choice. Upper bounds on the query rows of a tile, and the keys
+  // of a block and of a split. They change rounding.
   int32_t tile_rows = 0;
   int32_t block_keys = 0;
   int64_t split_keys = 0;
@@ -92,16 +106,18 @@ struct PlanOptions {
 
 // What a plan will do, estimated from shapes, lengths, causal and window alone.
 struct Cost {
-  double flops = 0;     // 4·pairs·(dk + dv)/2, pairs counted as visible ones (a boolean mask or bias is not looked at)
+  // 4·pairs·(dk + dv)/2, pairs counted as visible ones (a boolean mask or bias is not looked at)
+  double flops = 0;
   double kv_bytes = 0;  // bytes of K and V read at least once
   double pairs = 0;     // visible (query, key) pairs over all heads
   int64_t tasks = 0;    // of the largest phase: more threads than this cannot help
 };
 
-// How a problem will be computed. Immutable between Create and Update, so one plan may be run by several threads at the same time (each run
-// with its own workspace). A plan holds no pointer into the caller's tensors: it binds shapes, types, lengths, offsets, causal, window and which
-// tensors are present, and Run refuses a problem that differs in them; strides, data, scale and softcap may change from run to run, so one plan
-// serves all layers of a step.
+// How a problem will be computed. Immutable between Create and Update, so one plan may be run by
+// several threads at the same time (each run with its own workspace). A plan holds no pointer into
+// the caller's tensors: it binds shapes, types, lengths, offsets, causal, window and which tensors
+// are present, and Run refuses a problem that differs in them; strides, data, scale and softcap may
+// change from run to run, so one plan serves all layers of a step.
 class FOVEA_EXPORT Plan {
  public:
   Plan() noexcept;
@@ -109,21 +125,26 @@ class FOVEA_EXPORT Plan {
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
 
-  // Checks everything about `problem` but its data pointers (only lengths, offsets and cu_seqlens are read, and a fixed mask) and replaces *plan.
-  // Allocates. On an error *plan is unchanged.
+  // Checks everything about `problem` but its data pointers (only lengths, offsets and cu_seqlens
+  // are read, and a fixed mask) and replaces *plan. Allocates. On an error *plan is unchanged.
   static Status Create(const Problem& problem, const PlanOptions& options, Plan* plan) noexcept;
 
-  // Plans again for new lengths, offsets, Tq and Tk, in place and without allocating; ask for WorkspaceBytes again. Errors: anything that Create would refuse, a change of
-  // B, Hq, Hkv, dk, dv, types or of which tensors are present, or sizes beyond the room reserved by Create. On an error the plan is unchanged.
+  // Plans again for new lengths, offsets, Tq and Tk, in place and without allocating; ask for
+  // WorkspaceBytes again. Errors: anything that Create would refuse, a change of B, Hq, Hkv, dk,
+  // dv, types or of which tensors are present, or sizes beyond the room reserved by Create. On an
+  // error the plan is unchanged.
   Status Update(const Problem& problem) noexcept;
 
-  bool valid() const noexcept { return state_ != nullptr; }  // false before the first successful Create, and after a move
-  // Bytes that a run with that many workers needs, whatever the alignment of the memory: a fixed part for each worker plus split partials.
-  // 0 for an invalid plan or workers < 1.
+  // false before the first successful Create, and after a move
+  bool valid() const noexcept { return state_ != nullptr; }
+  // Bytes that a run with that many workers needs, whatever the alignment of the memory: a fixed
+  // part for each worker plus split partials. 0 for an invalid plan or workers < 1.
   size_t WorkspaceBytes(int workers) const noexcept;
   Target target() const noexcept;
-  Engine engine() const noexcept;    // of the costliest sequence: those with few queries may have another one
-  Product product() const noexcept;  // kBF16 if that of any sequence is, since it is what the precision of the whole depends on
+  // of the costliest sequence: those with few queries may have another one
+  Engine engine() const noexcept;
+  // kBF16 if that of any sequence is, since it is what the precision of the whole depends on
+  Product product() const noexcept;
   Cost cost() const noexcept;
   // Several lines for people: shapes, target, engine, tile, block, splits, items, workspace.
   std::string ToString() const;
@@ -138,41 +159,53 @@ class FOVEA_EXPORT Plan {
   std::unique_ptr<State, Destroy> state_;
 };
 
-// Memory that a run may use: any address, at least Plan::WorkspaceBytes(workers) bytes, not shared with another run at the same time.
+// Memory that a run may use: any address, at least Plan::WorkspaceBytes(workers) bytes, not shared
+// with another run at the same time.
 struct Workspace {
   void* data = nullptr;
   size_t bytes = 0;
 };
 
-// Runs `plan` on the tensors of `problem`. Never allocates by itself (an executor might). Thread-safe for distinct outputs and workspaces.
-FOVEA_EXPORT Status Run(const Plan& plan, const Problem& problem, Workspace workspace, Executor& executor = SerialExecutor()) noexcept;
+// Runs `plan` on the tensors of `problem`. Never allocates by itself (an executor might).
+// Thread-safe for distinct outputs and workspaces.
+FOVEA_EXPORT Status Run(const Plan& plan, const Problem& problem, Workspace workspace,
+                        Executor& executor = SerialExecutor()) noexcept;
 
 // Plan, workspace and run in one call, on `executor`.
-FOVEA_EXPORT Status Attention(const Problem& problem, Executor& executor = SerialExecutor()) noexcept;
-FOVEA_EXPORT Status Attention(const Problem& problem, const PlanOptions& options, Executor& executor) noexcept;
+FOVEA_EXPORT Status Attention(const Problem& problem,
+                              Executor& executor = SerialExecutor()) noexcept;
+FOVEA_EXPORT Status Attention(const Problem& problem, const PlanOptions& options,
+                              Executor& executor) noexcept;
 
-// The host-driven path: a checked call as phases of independent tasks. The host runs every task of a phase, on any threads and in any order,
-// waits for all of them (a barrier), and goes on to the next phase:
+// The host-driven path: a checked call as phases of independent tasks. The host runs every task of
+// a phase, on any threads and in any order, waits for all of them (a barrier), and goes on to the
+// next phase:
 //   BoundCall call;
 //   Status s = Bind(plan, problem, workspace, workers, &call);
-//   for (int phase = 0; phase < call.Phases(); ++phase) { /* each i < call.Tasks(phase): call.RunTask(phase, i, worker) */ /* barrier */ }
-// A BoundCall owns nothing: plan, tensors and workspace must outlive it. Trivially copyable; no heap.
+//   for (int phase = 0; phase < call.Phases(); ++phase) { /* each i < call.Tasks(phase):
+//   call.RunTask(phase, i, worker) */ /* barrier */ }
+// A BoundCall owns nothing: plan, tensors and workspace must outlive it. Trivially copyable; no
+// heap.
 class FOVEA_EXPORT BoundCall {
  public:
   int Phases() const noexcept;
   int64_t Tasks(int phase) const noexcept;
-  // `worker` in [0, workers of Bind); no two concurrent tasks may share one. Never throws, allocates or blocks.
+  // `worker` in [0, workers of Bind); no two concurrent tasks may share one. Never throws,
+  // allocates or blocks.
   void RunTask(int phase, int64_t task, int worker) const noexcept;
 
  private:
-  friend Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept;
+  friend Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers,
+                     BoundCall* call) noexcept;
   const Plan::State* plan_ = nullptr;
   Problem problem_;
   char* workspace_ = nullptr;
 };
 
-// Checks `problem` against `plan`, as Run does, and fills *call. No allocation; on an error *call is unchanged.
-FOVEA_EXPORT Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers, BoundCall* call) noexcept;
+// Checks `problem` against `plan`, as Run does, and fills *call. No allocation; on an error *call
+// is unchanged.
+FOVEA_EXPORT Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers,
+                         BoundCall* call) noexcept;
 
 }  // namespace fovea
 

@@ -1,17 +1,24 @@
-// Fovea for C, and for every language that calls C: all that the C++ interface does, as C11. What is computed, what a plan binds and which problems are errors
-// is said once, in fovea/attention.h, fovea/score.h and fovea/merge.h; fields here have the names that they have there.
+// Fovea for C, and for every language that calls C: all that the C++ interface does, as C11. What
+// is computed, what a plan binds and which problems are errors is said once, in fovea/attention.h,
+// fovea/score.h and fovea/merge.h; fields here have the names that they have there.
 //
-// Structs. Zero in every field but `size` is the default, so that the `init` functions below clear a struct and set its size. A library accepts the structs of
-// older headers, which are shorter: fields that they lack are defaults. It accepts those of newer headers, which are longer, as long as what it does not know is
-// zero, and otherwise says so (FOVEA_INVALID_ARGUMENT). fovea_tensor, fovea_partial_state and fovea_error, which lie in arrays and in other structs, have no
-// size and never change.
+// Structs. Zero in every field but `size` is the default, so that the `init` functions below clear
+// a struct and set its size. A library accepts the structs of older headers, which are shorter:
+// fields that they lack are defaults. It accepts those of newer headers, which are longer, as long
+// as what it does not know is zero, and otherwise says so (FOVEA_INVALID_ARGUMENT). fovea_tensor,
+// fovea_partial_state and fovea_error, which lie in arrays and in other structs, have no size and
+// never change.
 //
-// Errors. A function that can fail returns a fovea_status and explains it in a fovea_error of the caller's, if one is given: nothing is kept in the library or in
-// the thread, so fibers and loaded plug-ins see their own messages. No C++ exception leaves any function, and none may enter through a callback. Null pointers
-// and values out of range are errors, never undefined; an object that has been destroyed, or an address that is not what its type says, cannot be told apart.
-// On an error no output is touched: neither tensors nor what a pointer was to receive. The exception is an executor that calls tasks or workers that do not exist.
+// Errors. A function that can fail returns a fovea_status and explains it in a fovea_error of the
+// caller's, if one is given: nothing is kept in the library or in the thread, so fibers and loaded
+// plug-ins see their own messages. No C++ exception leaves any function, and none may enter through
+// a callback. Null pointers and values out of range are errors, never undefined; an object that has
+// been destroyed, or an address that is not what its type says, cannot be told apart. On an error
+// no output is touched: neither tensors nor what a pointer was to receive. The exception is an
+// executor that calls tasks or workers that do not exist.
 //
-// Threads. Functions may be called by any threads at the same time, but for one that updates or destroys a plan while another uses it.
+// Threads. Functions may be called by any threads at the same time, but for one that updates or
+// destroys a plan while another uses it.
 #ifndef FOVEA_C_H_
 #define FOVEA_C_H_
 
@@ -35,8 +42,9 @@ typedef int32_t fovea_status;
 enum {
   FOVEA_OK = 0,
   FOVEA_INVALID_ARGUMENT = 1,  // the call contradicts itself
-  FOVEA_UNSUPPORTED = 2,       // a legal problem that this build cannot compute: a host can fall back
-  FOVEA_OUT_OF_MEMORY = 3      // an allocation failed, or the caller's workspace is too small
+  // a legal problem that this build cannot compute: a host can fall back
+  FOVEA_UNSUPPORTED = 2,
+  FOVEA_OUT_OF_MEMORY = 3  // an allocation failed, or the caller's workspace is too small
 };
 
 typedef int32_t fovea_dtype;
@@ -48,14 +56,20 @@ enum {
   FOVEA_BOOL = 4,  // one byte, zero = false
   FOVEA_I32 = 5,
   FOVEA_I64 = 6,
-  FOVEA_BIT = 7  // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks
+  // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks
+  FOVEA_BIT = 7
 };
 
 typedef int32_t fovea_causal;
 enum { FOVEA_CAUSAL_NONE = 0, FOVEA_CAUSAL_TOP_LEFT = 1, FOVEA_CAUSAL_BOTTOM_RIGHT = 2 };
 
 typedef int32_t fovea_score_stage;
-enum { FOVEA_STAGE_SCALED = 0, FOVEA_STAGE_SOFTCAPPED = 1, FOVEA_STAGE_MASKED = 2, FOVEA_STAGE_WEIGHTS = 3 };
+enum {
+  FOVEA_STAGE_SCALED = 0,
+  FOVEA_STAGE_SOFTCAPPED = 1,
+  FOVEA_STAGE_MASKED = 2,
+  FOVEA_STAGE_WEIGHTS = 3
+};
 
 typedef int32_t fovea_engine;
 enum { FOVEA_ENGINE_AUTO = 0, FOVEA_ENGINE_TILE = 1, FOVEA_ENGINE_ROW = 2 };
@@ -65,7 +79,8 @@ enum { FOVEA_PRODUCT_AUTO = 0, FOVEA_PRODUCT_F32 = 1, FOVEA_PRODUCT_BF16 = 2 };
 
 typedef int32_t fovea_target;
 enum {
-  FOVEA_TARGET_AUTO = 0,  // the best usable one, or what the environment variable FOVEA_TARGET names
+  // the best usable one, or what the environment variable FOVEA_TARGET names
+  FOVEA_TARGET_AUTO = 0,
   FOVEA_TARGET_EMU128 = 1,
   FOVEA_TARGET_SSE2 = 2,
   FOVEA_TARGET_SSE4 = 3,
@@ -77,12 +92,14 @@ enum {
   FOVEA_TARGET_AVX512_AMX = 9
 };
 
-// Why a call failed, zero-terminated: for example "v.shape[2] = 96, expected 128 (k.shape[2])"; empty after a call that did not. Need not be initialised.
+// Why a call failed, zero-terminated: for example "v.shape[2] = 96, expected 128 (k.shape[2])";
+// empty after a call that did not. Need not be initialised.
 typedef struct fovea_error {
   char message[256];
 } fovea_error;
 
-// A tensor in memory that belongs to the caller, as fovea::TensorView: strides in BYTES, any of them; rank 0 is an absent tensor. Inputs are never written.
+// A tensor in memory that belongs to the caller, as fovea::TensorView: strides in BYTES, any of
+// them; rank 0 is an absent tensor. Inputs are never written.
 typedef struct fovea_tensor {
   void* data;
   fovea_dtype dtype;
@@ -163,7 +180,8 @@ typedef struct fovea_plan_options {
   int32_t block_keys;
 } fovea_plan_options;
 
-// Written by the library, as far as `size` and its own knowledge reach; fields beyond stay 0, as after init.
+// Written by the library, as far as `size` and its own knowledge reach; fields beyond stay 0, as
+// after init.
 typedef struct fovea_cost {
   size_t size;
   double flops;
@@ -179,8 +197,9 @@ typedef void (*fovea_task)(void* task_context, int64_t task, int32_t worker);
 typedef struct fovea_executor {
   size_t size;
   void* context;
-  // Calls run(task_context, i, worker) once for every i in [0, tasks), on any threads and in any order, low ones first where there is a choice, and returns when
-  // all have returned. `worker` is in [0, workers), and no two calls at the same time share one.
+  // Calls run(task_context, i, worker) once for every i in [0, tasks), on any threads and in any
+  // order, low ones first where there is a choice, and returns when all have returned. `worker` is
+  // in [0, workers), and no two calls at the same time share one.
   void (*for_each)(void* context, int64_t tasks, fovea_task run, void* task_context);
   int32_t workers;   // 1 or greater
   int32_t reserved;  // 0
@@ -221,56 +240,74 @@ FOVEA_EXPORT const char* fovea_product_name(fovea_product product) FOVEA_NOEXCEP
 // Bytes of one element; 0 for FOVEA_NONE, FOVEA_BIT and values outside the enumeration.
 FOVEA_EXPORT int64_t fovea_dtype_bytes(fovea_dtype dtype) FOVEA_NOEXCEPT;
 
-FOVEA_EXPORT fovea_status fovea_parse_target(const char* name, fovea_target* target, fovea_error* error) FOVEA_NOEXCEPT;
+FOVEA_EXPORT fovea_status fovea_parse_target(const char* name, fovea_target* target,
+                                             fovea_error* error) FOVEA_NOEXCEPT;
 
-// Writes the first `capacity` of them (targets may be null when it is 0) and returns how many there are. Compiled: the most capable first; usable: the best.
+// Writes the first `capacity` of them (targets may be null when it is 0) and returns how many there
+// are. Compiled: the most capable first; usable: the best.
 FOVEA_EXPORT size_t fovea_compiled_targets(fovea_target* targets, size_t capacity) FOVEA_NOEXCEPT;
 FOVEA_EXPORT size_t fovea_usable_targets(fovea_target* targets, size_t capacity) FOVEA_NOEXCEPT;
 
 // What FOVEA_TARGET_AUTO means in this process.
-FOVEA_EXPORT fovea_status fovea_active_target(fovea_target* target, fovea_error* error) FOVEA_NOEXCEPT;
+FOVEA_EXPORT fovea_status fovea_active_target(fovea_target* target,
+                                              fovea_error* error) FOVEA_NOEXCEPT;
 
 // The standard ALiBi slopes of Hq ≥ 0 heads, Hq floats; max_bias is 8 in the paper.
-FOVEA_EXPORT fovea_status fovea_alibi_slopes(int64_t Hq, float max_bias, float* slopes, fovea_error* error) FOVEA_NOEXCEPT;
+FOVEA_EXPORT fovea_status fovea_alibi_slopes(int64_t Hq, float max_bias, float* slopes,
+                                             fovea_error* error) FOVEA_NOEXCEPT;
 
 // ---------------------------------------------------------------- plan
 
 // How a problem will be computed: fovea::Plan.
 typedef struct fovea_plan fovea_plan;
 
-// *plan is to be destroyed. `options` may be null. Reads no tensor data but lengths, offsets, cu_seqlens and a fixed mask.
-FOVEA_EXPORT fovea_status fovea_plan_create(const fovea_problem* problem, const fovea_plan_options* options, fovea_plan** plan,
+// *plan is to be destroyed. `options` may be null. Reads no tensor data but lengths, offsets,
+// cu_seqlens and a fixed mask.
+FOVEA_EXPORT fovea_status fovea_plan_create(const fovea_problem* problem,
+                                            const fovea_plan_options* options, fovea_plan** plan,
                                             fovea_error* error) FOVEA_NOEXCEPT;
 
 // Plans again for new lengths, in place and without allocating. On an error the plan is as it was.
-FOVEA_EXPORT fovea_status fovea_plan_update(fovea_plan* plan, const fovea_problem* problem, fovea_error* error) FOVEA_NOEXCEPT;
+FOVEA_EXPORT fovea_status fovea_plan_update(fovea_plan* plan, const fovea_problem* problem,
+                                            fovea_error* error) FOVEA_NOEXCEPT;
 
 // Null is ignored.
 FOVEA_EXPORT void fovea_plan_destroy(fovea_plan* plan) FOVEA_NOEXCEPT;
 
-// Bytes of a workspace, at whatever address, for a run by that many workers; 0 for a null plan or workers < 1.
-FOVEA_EXPORT size_t fovea_plan_workspace_bytes(const fovea_plan* plan, int32_t workers) FOVEA_NOEXCEPT;
+// Bytes of a workspace, at whatever address, for a run by that many workers; 0 for a null plan or
+// workers < 1.
+FOVEA_EXPORT size_t fovea_plan_workspace_bytes(const fovea_plan* plan,
+                                               int32_t workers) FOVEA_NOEXCEPT;
 
 // What the plan chose; auto (0) for a null plan.
 FOVEA_EXPORT fovea_target fovea_plan_target(const fovea_plan* plan) FOVEA_NOEXCEPT;
 FOVEA_EXPORT fovea_engine fovea_plan_engine(const fovea_plan* plan) FOVEA_NOEXCEPT;
 FOVEA_EXPORT fovea_product fovea_plan_product(const fovea_plan* plan) FOVEA_NOEXCEPT;
 
-FOVEA_EXPORT fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost, fovea_error* error) FOVEA_NOEXCEPT;
+FOVEA_EXPORT fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost,
+                                          fovea_error* error) FOVEA_NOEXCEPT;
 
-// Several lines for people, cut to `bytes` with the terminating zero (text may be null when it is 0). Returns the bytes of all of it, the zero included: as
-// snprintf, plus one. 0 for a null plan or without memory.
-FOVEA_EXPORT size_t fovea_plan_to_string(const fovea_plan* plan, char* text, size_t bytes) FOVEA_NOEXCEPT;
+// Several lines for people, cut to `bytes` with the terminating zero (text may be null when it is
+// 0). Returns the bytes of all of it, the zero included: as snprintf, plus one. 0 for a null plan
+// or without memory.
+FOVEA_EXPORT size_t fovea_plan_to_string(const fovea_plan* plan, char* text,
+                                         size_t bytes) FOVEA_NOEXCEPT;
 
 // ---------------------------------------------------------------- run
 
-// Runs the plan on the tensors of `problem`. `executor` may be null: the calling thread. The workspace is the caller's, at least
-// fovea_plan_workspace_bytes(plan, workers) bytes that no other run uses at the same time. Allocates nothing.
-FOVEA_EXPORT fovea_status fovea_run(const fovea_plan* plan, const fovea_problem* problem, void* workspace, size_t workspace_bytes,
-                                    const fovea_executor* executor, fovea_error* error) FOVEA_NOEXCEPT;
+// Runs the plan on the tensors of `problem`. `executor` may be null: the calling thread. The
+// workspace is the caller's, at least fovea_plan_workspace_bytes(plan, workers) bytes that no other
+// run uses at the same time. Allocates nothing.
+FOVEA_EXPORT fovea_status fovea_run(const fovea_plan* plan, const fovea_problem* problem,
+                                    void* workspace, size_t workspace_bytes,
+                                    const fovea_executor* executor,
+                                    fovea_error* error) FOVEA_NOEXCEPT;
 
-// Plan, workspace and run in one call. `options` and `executor` may be null. Memory comes from the allocator of the options.
-FOVEA_EXPORT fovea_status fovea_attention(const fovea_problem* problem, const fovea_plan_options* options, const fovea_executor* executor,
+// Plan, workspace and run in one call. `options` and `executor` may be null. Memory comes from the
+// allocator of the options.
+FOVEA_EXPORT fovea_status fovea_attention(const fovea_problem* problem,
+                                          const fovea_plan_options* options,
+                                          const fovea_executor* executor,
                                           fovea_error* error) FOVEA_NOEXCEPT;
 
 // The host-driven path: a checked call as phases of independent tasks (fovea::BoundCall).
@@ -278,34 +315,42 @@ FOVEA_EXPORT fovea_status fovea_attention(const fovea_problem* problem, const fo
 //   fovea_call* call;
 //   if (fovea_bind(plan, &problem, workspace, bytes, workers, &call, &error) != FOVEA_OK) …
 //   for (int32_t phase = 0; phase < fovea_call_phases(call); ++phase) {
-//     every thread: fovea_call_run_task(call, phase, task, worker) for some of the fovea_call_tasks(call, phase) tasks, together for all of them
-//     a barrier
+//     every thread: fovea_call_run_task(call, phase, task, worker) for some of the
+//     fovea_call_tasks(call, phase) tasks, together for all of them a barrier
 //   }
 //
-// Between any two tasks the host may stop for good: then out, lse, weights and scores hold anything. The call lies in the workspace: nothing to free, and a
-// workspace holds one call. Plan, workspace and tensors must outlive it; `problem` itself need not.
+// Between any two tasks the host may stop for good: then out, lse, weights and scores hold
+// anything. The call lies in the workspace: nothing to free, and a workspace holds one call. Plan,
+// workspace and tensors must outlive it; `problem` itself need not.
 typedef struct fovea_call fovea_call;
 
-FOVEA_EXPORT fovea_status fovea_bind(const fovea_plan* plan, const fovea_problem* problem, void* workspace, size_t workspace_bytes,
-                                     int32_t workers, fovea_call** call, fovea_error* error) FOVEA_NOEXCEPT;
+FOVEA_EXPORT fovea_status fovea_bind(const fovea_plan* plan, const fovea_problem* problem,
+                                     void* workspace, size_t workspace_bytes, int32_t workers,
+                                     fovea_call** call, fovea_error* error) FOVEA_NOEXCEPT;
 
 // 0 for a null call; 0 tasks for a phase that does not exist.
 FOVEA_EXPORT int32_t fovea_call_phases(const fovea_call* call) FOVEA_NOEXCEPT;
 FOVEA_EXPORT int64_t fovea_call_tasks(const fovea_call* call, int32_t phase) FOVEA_NOEXCEPT;
 
-// FOVEA_INVALID_ARGUMENT, and nothing done, for a phase, task or worker that does not exist. Neither allocates nor blocks.
-FOVEA_EXPORT fovea_status fovea_call_run_task(const fovea_call* call, int32_t phase, int64_t task, int32_t worker) FOVEA_NOEXCEPT;
+// FOVEA_INVALID_ARGUMENT, and nothing done, for a phase, task or worker that does not exist.
+// Neither allocates nor blocks.
+FOVEA_EXPORT fovea_status fovea_call_run_task(const fovea_call* call, int32_t phase, int64_t task,
+                                              int32_t worker) FOVEA_NOEXCEPT;
 
 // ---------------------------------------------------------------- merge
 
-// The attention state over the union of the parts' disjoint key sets: fovea::Merge. `lse` may be null.
-FOVEA_EXPORT fovea_status fovea_merge(const fovea_partial_state* parts, int64_t count, const fovea_tensor* out, const fovea_tensor* lse,
+// The attention state over the union of the parts' disjoint key sets: fovea::Merge. `lse` may be
+// null.
+FOVEA_EXPORT fovea_status fovea_merge(const fovea_partial_state* parts, int64_t count,
+                                      const fovea_tensor* out, const fovea_tensor* lse,
                                       fovea_error* error) FOVEA_NOEXCEPT;
 
 // ---------------------------------------------------------------- helpers
 
-// A dense tensor in C order of 1 to 4 axes; an absent one for another rank or a null shape. Rows of FOVEA_BIT are whole bytes.
-FOVEA_EXPORT fovea_tensor fovea_dense(const void* data, fovea_dtype dtype, int32_t rank, const int64_t* shape) FOVEA_NOEXCEPT;
+// A dense tensor in C order of 1 to 4 axes; an absent one for another rank or a null shape. Rows of
+// FOVEA_BIT are whole bytes.
+FOVEA_EXPORT fovea_tensor fovea_dense(const void* data, fovea_dtype dtype, int32_t rank,
+                                      const int64_t* shape) FOVEA_NOEXCEPT;
 
 #ifdef __cplusplus
 }

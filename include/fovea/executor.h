@@ -1,4 +1,5 @@
-// Who runs the tasks of a call: one seam for threading. The core library starts no thread of its own.
+// Who runs the tasks of a call: one seam for threading. The core library starts no thread of its
+// own.
 #ifndef FOVEA_EXECUTOR_H_
 #define FOVEA_EXECUTOR_H_
 
@@ -8,7 +9,8 @@
 
 namespace fovea {
 
-// Runs independent tasks. An implementation may use any threads in any order; results do not depend on it, bit for bit.
+// Runs independent tasks. An implementation may use any threads in any order; results do not depend
+// on it, bit for bit.
 class FOVEA_EXPORT Executor {
  public:
   // One task: `index` in [0, tasks), `worker` in [0, Workers()). Never throws.
@@ -16,15 +18,18 @@ class FOVEA_EXPORT Executor {
 
   virtual ~Executor() = default;
 
-  // The largest number of tasks that may run at the same time; each worker has a slice of the workspace to itself.
+  // The largest number of tasks that may run at the same time; each worker has a slice of the
+  // workspace to itself.
   virtual int Workers() const noexcept = 0;
 
-  // Calls task(context, i, worker) once for every i in [0, tasks) and returns when all have returned. No two concurrent calls may have the
-  // same worker. Low indices first where there is a choice: tasks are ordered by falling cost.
+  // Calls task(context, i, worker) once for every i in [0, tasks) and returns when all have
+  // returned. No two concurrent calls may have the same worker. Low indices first where there is a
+  // choice: tasks are ordered by falling cost.
   virtual void ForEach(int64_t tasks, Task task, void* context) noexcept = 0;
 };
 
-// The calling thread, one task after the other. Stateless and thread-safe; lives for the whole process.
+// The calling thread, one task after the other. Stateless and thread-safe; lives for the whole
+// process.
 FOVEA_EXPORT Executor& SerialExecutor() noexcept;
 
 }  // namespace fovea

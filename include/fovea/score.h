@@ -1,5 +1,5 @@
-// What the score of a query and a key is, and which pairs exist at all. Letters as everywhere: B sequences, Hq query heads, Hkv key/value
-// heads, Tq queries, Tk keys.
+// What the score of a query and a key is, and which pairs exist at all. Letters as everywhere: B
+// sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys.
 #ifndef FOVEA_SCORE_H_
 #define FOVEA_SCORE_H_
 
@@ -13,62 +13,82 @@ namespace fovea {
 
 enum class Causal : int32_t {
   kNone = 0,
-  kTopLeft = 1,      // query i sees keys j ≤ i
-  kBottomRight = 2,  // query i sees keys j ≤ i + kv_length − q_length of its sequence: the last query sees every key
+  kTopLeft = 1,  // query i sees keys j ≤ i
+  // query i sees keys j ≤ i + kv_length − q_length of its sequence: the last query sees every key
+  kBottomRight = 2,
 };
 
-// Query i sees keys i + offset − left … i + offset + right, both inclusive; −1 leaves that side open.
+// Query i sees keys i + offset − left … i + offset + right, both inclusive; −1 leaves that side
+// open.
 struct Window {
   int64_t left = -1;
   int64_t right = -1;
 };
 
-// A coarse map of the score matrix: false removes every pair whose query lies in that block of `queries` queries and whose key in that block of
-// `keys` keys. Blocks without a visible pair cost nothing.
+// A coarse map of the score matrix: false removes every pair whose query lies in that block of
+// `queries` queries and whose key in that block of `keys` keys. Blocks without a visible pair cost
+// nothing.
 struct BlockMap {
-  TensorView visible;   // bool or bit, broadcast as bias and mask: each axis 1 or that of [B, Hq, ⌈Tq/queries⌉, ⌈Tk/keys⌉]
+  // bool or bit, broadcast as bias and mask: each axis 1 or that of [B, Hq, ⌈Tq/queries⌉,
+  // ⌈Tk/keys⌉]
+  TensorView visible;
   int64_t queries = 0;  // > 0
   int64_t keys = 0;     // > 0
 };
 
 // The steps from q·k to a softmax weight, in the order in which they apply:
 //   1. s = scale · (q_i · k_j)
-//   2. s = softcap · tanh(s / softcap)                     softcap > 0
-//   3. s = s − slope_h · |i + offset − j|                  alibi_slopes (Press et al. 2021, "Train Short, Test Long", §3)
-//   4. s = s + bias[b,h,i,j]                               −inf removes the pair; any finite value does not
-//   5. pairs are removed by mask, block_map, parents, causal, window and lengths; all that are given must allow a pair
-//   6. p = exp(s − m) / (Σ exp(s − m) + exp(sink_h − m))   sinks only add to the denominator
+//   2. s = softcap · tanh(s / softcap)         softcap > 0
+//   3. s = s − slope_h · |i + offset − j|      alibi_slopes (Press et al. 2021, "Train Short, Test
+//                                              Long", §3)
+//   4. s = s + bias[b,h,i,j]                   −inf removes the pair; any finite value does not
+//   5. pairs are removed by mask, block_map, parents, causal, window and lengths
+//                                              all that are given must allow a pair
+//   6. p = exp(s − m) / (Σ exp(s − m) + exp(sink_h − m))
+//                                              sinks only add to the denominator
 //
-// offset is query_offset or query_offsets[b] when given; else kv_length − q_length of the sequence with Causal::kBottomRight, else 0.
-// All views are read while a plan is made (lengths, offsets) or run (the others) and belong to the caller. In packed batches (Problem::cu_seqlens_q,
-// cu_seqlens_k) Tq and Tk here are those of the longest sequence, and i and j count from the sequence's own start.
+// offset is query_offset or query_offsets[b] when given; else kv_length − q_length of the sequence
+// with Causal::kBottomRight, else 0. All views are read while a plan is made (lengths, offsets) or
+// run (the others) and belong to the caller. In packed batches (Problem::cu_seqlens_q,
+// cu_seqlens_k) Tq and Tk here are those of the longest sequence, and i and j count from the
+// sequence's own start.
 struct Score {
   std::optional<float> scale;  // finite; default 1/√dk; zero and negative values are legal
   float softcap = 0;           // finite, ≥ 0; 0 = none
 
   TensorView alibi_slopes;  // f32 [Hq]
-  // bias and mask broadcast as in NumPy: up to four axes, aligned at the right, each of size 1 or that of [B, Hq, Tq, Tk].
+  // bias and mask broadcast as in NumPy: up to four axes, aligned at the right, each of size 1 or
+  // that of [B, Hq, Tq, Tk].
   TensorView bias;  // f32, f16 or bf16, whatever the type of q
-  TensorView mask;  // bool or bit, true = attend; what it removes is found once per run (or plan: PlanOptions::fixed_mask) and skipped
+  // bool or bit, true = attend; what it removes is found once per run (or plan:
+  // PlanOptions::fixed_mask) and skipped
+  TensorView mask;
   BlockMap block_map;
-  // A tree of queries, as in speculative decoding: i32 or i64 [B, Tq], the parent of each query, −1 for a root; parents[b, i] < i. The keys of the
-  // tree's nodes start at `offset`: of the keys j ≥ offset, query i sees only its own (offset + i) and those of its ancestors.
+  // A tree of queries, as in speculative decoding: i32 or i64 [B, Tq], the parent of each query, −1
+  // for a root; parents[b, i] < i. The keys of the tree's nodes start at `offset`: of the keys j ≥
+  // offset, query i sees only its own (offset + i) and those of its ancestors.
   TensorView parents;
 
   Causal causal = Causal::kNone;
   Window window;
-  std::optional<int64_t> query_offset;  // position of query 0 among the keys, |offset| ≤ 2⁶²: chunked prefill, a cache with a past
-  TensorView query_offsets;             // the same, one per sequence: i32 or i64 [B]; not together with query_offset
+  // position of query 0 among the keys, |offset| ≤ 2⁶²: chunked prefill, a cache with a past
+  std::optional<int64_t> query_offset;
+  // the same, one per sequence: i32 or i64 [B]; not together with query_offset
+  TensorView query_offsets;
 
-  TensorView q_lengths;   // i32 or i64 [B], 0 … Tq; rows at or behind it give out = 0 and lse = −inf
+  // i32 or i64 [B], 0 … Tq; rows at or behind it give out = 0 and lse = −inf
+  TensorView q_lengths;
   TensorView kv_lengths;  // i32 or i64 [B], 0 … Tk; K and V at or behind it are never read
 
-  TensorView sinks;  // f32 [Hq], one logit per query head (Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks")
+  // f32 [Hq], one logit per query head (Xiao et al. 2023, "Efficient Streaming Language Models with
+  // Attention Sinks")
+  TensorView sinks;
 };
 
-// The standard ALiBi slopes of any number of query heads (Press et al. 2021, §3 and the authors' extension to head counts that are no powers of two):
-// with n the largest power of two ≤ Hq, slopes 2^(−max_bias·(h+1)/n) for the first n heads, then every other slope of 2n heads. Writes Hq floats; Hq ≤ 0
-// writes none. Thread-safe.
+// The standard ALiBi slopes of any number of query heads (Press et al. 2021, §3 and the authors'
+// extension to head counts that are no powers of two): with n the largest power of two ≤ Hq, slopes
+// 2^(−max_bias·(h+1)/n) for the first n heads, then every other slope of 2n heads. Writes Hq
+// floats; Hq ≤ 0 writes none. Thread-safe.
 FOVEA_EXPORT void AlibiSlopes(int64_t Hq, float* slopes, float max_bias = 8.0f) noexcept;
 
 }  // namespace fovea

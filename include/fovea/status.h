@@ -1,4 +1,5 @@
-// What a call reports: a code for programs and one sentence for people. Nothing in Fovea throws, aborts or prints.
+// What a call reports: a code for programs and one sentence for people. Nothing in Fovea throws,
+// aborts or prints.
 #ifndef FOVEA_STATUS_H_
 #define FOVEA_STATUS_H_
 
@@ -8,17 +9,21 @@ namespace fovea {
 
 enum class StatusCode : int {
   kOk = 0,
-  kInvalidArgument = 1,  // the call contradicts itself: message names the field, the value given and the value expected
-  kUnsupported = 2,      // a legal problem that this build cannot compute: a host can fall back
-  kOutOfMemory = 3,      // an allocation of ours failed, or the caller's workspace is too small
+  // the call contradicts itself: message names the field, the value given and the value expected
+  kInvalidArgument = 1,
+  kUnsupported = 2,  // a legal problem that this build cannot compute: a host can fall back
+  kOutOfMemory = 3,  // an allocation of ours failed, or the caller's workspace is too small
 };
 
-// A code and a message in place: no heap, trivially copyable, so that a status can be returned where nothing may allocate.
+// A code and a message in place: no heap, trivially copyable, so that a status can be returned
+// where nothing may allocate.
 //
-// Every call that returns a Status checks everything before it writes any output; on an error all outputs are untouched.
+// Every call that returns a Status checks everything before it writes any output; on an error all
+// outputs are untouched.
 class [[nodiscard]] FOVEA_EXPORT Status {
  public:
-  static constexpr int kMaxMessage = 240;  // bytes, the terminating zero included; longer messages are cut
+  // bytes, the terminating zero included; longer messages are cut
+  static constexpr int kMaxMessage = 240;
 
   Status() noexcept : code_(StatusCode::kOk) { message_[0] = '\0'; }
   // `message` is copied.
@@ -26,7 +31,8 @@ class [[nodiscard]] FOVEA_EXPORT Status {
 
   bool ok() const noexcept { return code_ == StatusCode::kOk; }
   StatusCode code() const noexcept { return code_; }
-  // For example "v.shape[2] = 96, expected 128 (k.shape[2])"; empty when ok(). Lives as long as this object.
+  // For example "v.shape[2] = 96, expected 128 (k.shape[2])"; empty when ok(). Lives as long as
+  // this object.
   const char* message() const noexcept { return message_; }
 
  private:

@@ -17,7 +17,9 @@ enum class DType : int32_t {
   kBool = 4,  // one byte, zero = false
   kI32 = 5,
   kI64 = 6,
-  kBit = 7,  // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks (BitView)
+  // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks
+  // (BitView)
+  kBit = 7,
 };
 
 // Bytes of one element; 0 for kNone, for kBit and for values outside the enumeration.
@@ -40,7 +42,8 @@ constexpr int64_t SizeOf(DType dtype) {
   return 0;
 }
 
-// "f32", "f16", "bf16", "bool", "i32", "i64", "bit"; "none" for kNone, "unknown" for values outside the enumeration.
+// "f32", "f16", "bf16", "bool", "i32", "i64", "bit"; "none" for kNone, "unknown" for values outside
+// the enumeration.
 constexpr const char* Name(DType dtype) {
   switch (dtype) {
     case DType::kNone:
@@ -65,9 +68,11 @@ constexpr const char* Name(DType dtype) {
 
 constexpr int kMaxRank = 4;
 
-// A tensor in memory that belongs to the caller: element [i0, i1, …] is at data + Σ i·stride, strides in BYTES. Any stride is legal: zero
-// (broadcast), negative, or a non-unit innermost one. A default-constructed view (rank 0) is an absent tensor. Of packed booleans (kBit) the
-// innermost stride is that of the bytes and must be 1; the other axes are in bytes as always, so that rows start at whole bytes.
+// A tensor in memory that belongs to the caller: element [i0, i1, …] is at data + Σ i·stride,
+// strides in BYTES. Any stride is legal: zero (broadcast), negative, or a non-unit innermost one. A
+// default-constructed view (rank 0) is an absent tensor. Of packed booleans (kBit) the innermost
+// stride is that of the bytes and must be 1; the other axes are in bytes as always, so that rows
+// start at whole bytes.
 template <class Pointer>
 struct BasicView {
   Pointer data = nullptr;
@@ -78,8 +83,8 @@ struct BasicView {
 
   constexpr bool present() const { return rank != 0; }
   // A view for writing can be read: out of one call is q of the next.
-  template <class To,
-            class = std::enable_if_t<std::is_same_v<To, BasicView<const void*>> && !std::is_const_v<std::remove_pointer_t<Pointer>>>>
+  template <class To, class = std::enable_if_t<std::is_same_v<To, BasicView<const void*>> &&
+                                               !std::is_const_v<std::remove_pointer_t<Pointer>>>>
   constexpr operator To() const {
     To view;
     view.data = data;
@@ -103,7 +108,8 @@ using MutableTensorView = BasicView<void*>;
 
 namespace internal {
 template <class View, class Pointer, size_t N>
-constexpr View MakeView(Pointer data, DType dtype, const std::array<int64_t, N>& shape, const std::array<int64_t, N>& element_strides) {
+constexpr View MakeView(Pointer data, DType dtype, const std::array<int64_t, N>& shape,
+                        const std::array<int64_t, N>& element_strides) {
   static_assert(N >= 1 && N <= static_cast<size_t>(kMaxRank), "a view has one to four axes");
   View view;
   view.data = data;
@@ -147,33 +153,40 @@ struct DTypeOf<int64_t> {
 };
 }  // namespace internal
 
-// Views of dense memory in C order, and of memory with explicit strides in ELEMENTS. The rank is the length of `shape`:
+// Views of dense memory in C order, and of memory with explicit strides in ELEMENTS. The rank is
+// the length of `shape`:
 //   View(q, {B, Hq, Tq, dk});                                          // BHTD
-//   View(q, {B, Hq, Tq, dk}, {Tq * Hq * dk, dk, Hq * dk, 1});          // the same tensor stored BTHD
+//   View(q, {B, Hq, Tq, dk}, {Tq * Hq * dk, dk, Hq * dk, 1});  // the same tensor stored BTHD
 // For types without a C++ type of their own, the overloads with a DType.
 template <class T, size_t N>
 constexpr TensorView View(const T* data, const int64_t (&shape)[N]) {
   std::array<int64_t, N> s{};
   for (size_t a = 0; a < N; ++a) s[a] = shape[a];
-  return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value, s, internal::DenseStrides(s));
+  return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value,
+                                        s, internal::DenseStrides(s));
 }
 template <class T, size_t N>
-constexpr TensorView View(const T* data, const int64_t (&shape)[N], const int64_t (&element_strides)[N]) {
+constexpr TensorView View(const T* data, const int64_t (&shape)[N],
+                          const int64_t (&element_strides)[N]) {
   std::array<int64_t, N> s{}, t{};
   for (size_t a = 0; a < N; ++a) s[a] = shape[a], t[a] = element_strides[a];
-  return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value, s, t);
+  return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value,
+                                        s, t);
 }
 template <class T, size_t N>
 constexpr MutableTensorView View(T* data, const int64_t (&shape)[N]) {
   std::array<int64_t, N> s{};
   for (size_t a = 0; a < N; ++a) s[a] = shape[a];
-  return internal::MakeView<MutableTensorView>(static_cast<void*>(data), internal::DTypeOf<T>::value, s, internal::DenseStrides(s));
+  return internal::MakeView<MutableTensorView>(
+      static_cast<void*>(data), internal::DTypeOf<T>::value, s, internal::DenseStrides(s));
 }
 template <class T, size_t N>
-constexpr MutableTensorView View(T* data, const int64_t (&shape)[N], const int64_t (&element_strides)[N]) {
+constexpr MutableTensorView View(T* data, const int64_t (&shape)[N],
+                                 const int64_t (&element_strides)[N]) {
   std::array<int64_t, N> s{}, t{};
   for (size_t a = 0; a < N; ++a) s[a] = shape[a], t[a] = element_strides[a];
-  return internal::MakeView<MutableTensorView>(static_cast<void*>(data), internal::DTypeOf<T>::value, s, t);
+  return internal::MakeView<MutableTensorView>(static_cast<void*>(data),
+                                               internal::DTypeOf<T>::value, s, t);
 }
 template <size_t N>
 constexpr TensorView View(const void* data, DType dtype, const int64_t (&shape)[N]) {
@@ -203,7 +216,8 @@ constexpr TensorView BitView(const void* data, const int64_t (&shape)[N]) {
   return view;
 }
 
-// The same memory with two axes exchanged: SwapAxes(View(x, {B, T, H, d}), 1, 2) is x as [B, H, T, d].
+// The same memory with two axes exchanged: SwapAxes(View(x, {B, T, H, d}), 1, 2) is x as [B, H, T,
+// d].
 template <class Pointer>
 constexpr BasicView<Pointer> SwapAxes(BasicView<Pointer> view, int a, int b) {
   const int64_t shape = view.shape[a], stride = view.stride[a];

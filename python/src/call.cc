@@ -107,7 +107,8 @@ template <class T>
 T Number(nb::handle value, const char* name, const char* expected) {
   T number{};
   if (!nb::try_cast(value, number)) {
-    Raise(PyExc_TypeError, std::string(name) + " = " + nb::cast<std::string>(nb::repr(value)) + ", expected " + expected);
+    Raise(PyExc_TypeError, std::string(name) + " = " + nb::cast<std::string>(nb::repr(value)) +
+                               ", expected " + expected);
   }
   return number;
 }
@@ -123,15 +124,18 @@ Causal ReadCausal(nb::handle value) {
     if (name == "top-left") return Causal::kTopLeft;
     if (name == "bottom-right") return Causal::kBottomRight;
   }
-  Raise(PyExc_ValueError,
-        "causal = " + nb::cast<std::string>(nb::repr(value)) + ", expected None, 'top-left' or 'bottom-right' (what True means)");
+  Raise(PyExc_ValueError, "causal = " + nb::cast<std::string>(nb::repr(value)) +
+                              ", expected None, 'top-left' or 'bottom-right' (what True means)");
 }
 
 Window ReadWindow(nb::handle value) {
   if (!nb::isinstance<nb::sequence>(value) || nb::len(value) != 2) {
-    Raise(PyExc_TypeError, "window = " + nb::cast<std::string>(nb::repr(value)) + ", expected a pair (left, right)");
+    Raise(PyExc_TypeError,
+          "window = " + nb::cast<std::string>(nb::repr(value)) + ", expected a pair (left, right)");
   }
-  const auto side = [](nb::handle v) { return v.is_none() ? int64_t{-1} : Number<int64_t>(v, "window", "integers or None"); };
+  const auto side = [](nb::handle v) {
+    return v.is_none() ? int64_t{-1} : Number<int64_t>(v, "window", "integers or None");
+  };
   return {side(value[0]), side(value[1])};
 }
 
@@ -141,7 +145,8 @@ bool ReadLayout(nb::handle value, const char* keyword) {
     if (name == "BHTD") return false;
     if (name == "BTHD") return true;
   }
-  Raise(PyExc_ValueError, std::string(keyword) + " = " + nb::cast<std::string>(nb::repr(value)) + ", expected 'BHTD' or 'BTHD'");
+  Raise(PyExc_ValueError, std::string(keyword) + " = " + nb::cast<std::string>(nb::repr(value)) +
+                              ", expected 'BHTD' or 'BTHD'");
 }
 
 const char* Name(ScoreStage stage) {
@@ -149,7 +154,8 @@ const char* Name(ScoreStage stage) {
   return names[static_cast<int>(stage)];
 }
 
-// The value of an enumeration by its name, of `first` … `last`. ValueError that lists the names otherwise.
+// The value of an enumeration by its name, of `first` … `last`. ValueError that lists the names
+// otherwise.
 template <class Enum>
 Enum ByName(nb::handle value, const char* argument, Enum first, Enum last) {
   std::string given, names;
@@ -159,7 +165,8 @@ Enum ByName(nb::handle value, const char* argument, Enum first, Enum last) {
     if (text && given == name) return static_cast<Enum>(i);
     names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
   }
-  Raise(PyExc_ValueError, std::string(argument) + " = " + nb::cast<std::string>(nb::repr(value)) + ", expected one of " + names);
+  Raise(PyExc_ValueError, std::string(argument) + " = " + nb::cast<std::string>(nb::repr(value)) +
+                              ", expected one of " + names);
 }
 
 }  // namespace
@@ -171,10 +178,13 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
     const Keyword* const keyword = Find(name);
     const bool plans = keyword != nullptr && keyword->key >= Key::kIsa;
     const bool only_plans = keyword != nullptr && keyword->key >= Key::kMaxQueries;
-    if (keyword == nullptr || (plans && kind == Kind::kRun) || (only_plans && kind == Kind::kAttention)) {
-      const char* const function = kind == Kind::kAttention ? "attention" : kind == Kind::kPlan ? "Plan" : "Plan.run";
-      Raise(PyExc_TypeError,
-            std::string(function) + "() got an unexpected keyword argument " + nb::cast<std::string>(nb::repr(nb::handle(name))));
+    if (keyword == nullptr || (plans && kind == Kind::kRun) ||
+        (only_plans && kind == Kind::kAttention)) {
+      const char* const function = kind == Kind::kAttention ? "attention"
+                                   : kind == Kind::kPlan    ? "Plan"
+                                                            : "Plan.run";
+      Raise(PyExc_TypeError, std::string(function) + "() got an unexpected keyword argument " +
+                                 nb::cast<std::string>(nb::repr(nb::handle(name))));
     }
     const nb::handle value(object);
     const bool none = value.is_none();
@@ -209,7 +219,8 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         arrays[static_cast<size_t>(Array::kBlockMap)] = nb::object();
         if (none) break;
         if (!PyTuple_Check(object) || PyTuple_Size(object) != 3) {
-          Raise(PyExc_TypeError, "block_map is a " + nb::cast<std::string>(nb::str(value.type().attr("__name__"))) +
+          Raise(PyExc_TypeError, "block_map is a " +
+                                     nb::cast<std::string>(nb::str(value.type().attr("__name__"))) +
                                      ", expected a tuple (visible, queries, keys)");
         }
         arrays[static_cast<size_t>(Array::kBlockMap)] = value[0];
@@ -224,8 +235,10 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         if (none) break;
         const bool sequence = PyTuple_Check(object) || PyList_Check(object);
         const size_t rank = sequence ? nb::len(value) : 0;
-        if (rank < 1 || rank > static_cast<size_t>(kMaxRank)) Raise(PyExc_TypeError, "mask_shape: expected a tuple of 1 to 4 integers");
-        for (size_t a = 0; a < rank; ++a) mask_shape[a] = Number<int64_t>(value[a], "mask_shape", "integers");
+        if (rank < 1 || rank > static_cast<size_t>(kMaxRank))
+          Raise(PyExc_TypeError, "mask_shape: expected a tuple of 1 to 4 integers");
+        for (size_t a = 0; a < rank; ++a)
+          mask_shape[a] = Number<int64_t>(value[a], "mask_shape", "integers");
         mask_rank = static_cast<int>(rank);
         break;
       }
@@ -239,7 +252,8 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         return_scores = !none && Flag(value, "return_scores");
         break;
       case Key::kScoreStage:
-        stage = none ? ScoreStage::kMasked : ByName(value, "score_stage", ScoreStage::kScaled, ScoreStage::kWeights);
+        stage = none ? ScoreStage::kMasked
+                     : ByName(value, "score_stage", ScoreStage::kScaled, ScoreStage::kWeights);
         break;
       case Key::kLayout:
         bthd = !none && ReadLayout(value, "layout");
@@ -250,17 +264,21 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         break;
       case Key::kThreads:
         threads = none ? 0 : Number<int>(value, "threads", "an integer");
-        if (threads < 0) Raise(PyExc_ValueError, "threads = " + std::to_string(threads) + ", expected 1 or more, or 0 for the default");
+        if (threads < 0)
+          Raise(PyExc_ValueError, "threads = " + std::to_string(threads) +
+                                      ", expected 1 or more, or 0 for the default");
         break;
       case Key::kIsa:
         plan.target = Target::kAuto;
-        if (!none) Check(ParseTarget(Number<std::string>(value, "isa", "a string").c_str(), &plan.target));
+        if (!none)
+          Check(ParseTarget(Number<std::string>(value, "isa", "a string").c_str(), &plan.target));
         break;
       case Key::kEngine:
         plan.engine = none ? Engine::kAuto : ByName(value, "engine", Engine::kAuto, Engine::kRow);
         break;
       case Key::kProduct:
-        plan.product = none ? Product::kAuto : ByName(value, "product", Product::kAuto, Product::kBF16);
+        plan.product =
+            none ? Product::kAuto : ByName(value, "product", Product::kAuto, Product::kBF16);
         break;
       case Key::kMaxQueries:
         plan.max_queries = none ? 0 : Number<int64_t>(value, "max_queries", "an integer");
@@ -280,12 +298,14 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
 
 namespace {
 
-// The longest of packed sequences, for the size of matrices; what is wrong with cu_seqlens the library says.
+// The longest of packed sequences, for the size of matrices; what is wrong with cu_seqlens the
+// library says.
 int64_t Longest(const TensorView& cu_seqlens, int64_t rows) {
   int64_t longest = 0;
   if (cu_seqlens.rank != 1 || cu_seqlens.shape[0] < 2 || cu_seqlens.data == nullptr) return rows;
   const auto at = [&](int64_t i) -> int64_t {
-    const char* const element = static_cast<const char*>(cu_seqlens.data) + i * cu_seqlens.stride[0];
+    const char* const element =
+        static_cast<const char*>(cu_seqlens.data) + i * cu_seqlens.stride[0];
     if (cu_seqlens.dtype == DType::kI64) {
       int64_t value;
       std::memcpy(&value, element, sizeof value);
@@ -297,7 +317,8 @@ int64_t Longest(const TensorView& cu_seqlens, int64_t rows) {
   };
   if (cu_seqlens.dtype != DType::kI64 && cu_seqlens.dtype != DType::kI32) return rows;
   for (int64_t i = 1; i < cu_seqlens.shape[0]; ++i) {
-    const int64_t first = std::clamp<int64_t>(at(i - 1), 0, rows), last = std::clamp<int64_t>(at(i), 0, rows);
+    const int64_t first = std::clamp<int64_t>(at(i - 1), 0, rows),
+                  last = std::clamp<int64_t>(at(i), 0, rows);
     longest = std::max(longest, last - first);
   }
   return longest;
@@ -322,7 +343,8 @@ MutableTensorView Promised(DType dtype, int rank, const int64_t* shape) {
 template <class Pointer>
 BasicView<Pointer> Call::Lift(BasicView<Pointer> view, bool bthd) const {
   if (lifted_ && view.rank == 3) {
-    for (int a = 3; a > 0; --a) view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
+    for (int a = 3; a > 0; --a)
+      view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
     view.rank = 4;
     view.shape[0] = 1;
     view.stride[0] = 0;
@@ -330,7 +352,8 @@ BasicView<Pointer> Call::Lift(BasicView<Pointer> view, bool bthd) const {
   return bthd && view.rank == 4 ? SwapAxes(view, 1, 2) : view;
 }
 
-Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : options_(options), library_(LibraryOf(q)) {
+Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
+    : options_(options), library_(LibraryOf(q)) {
   problem_.q = borrower_.Input(q, "q");
   problem_.k = borrower_.Input(k, "k");
   problem_.v = borrower_.Input(v, "v");
@@ -354,10 +377,12 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
   integers(Array::kQueryOffsets, "query_offset", &score.query_offsets);
   floats(Array::kAlibiSlopes, "alibi_slopes", &score.alibi_slopes);
   floats(Array::kSinks, "sinks", &score.sinks);
-  if (options.has(Array::kParents)) score.parents = borrower_.Input(options.array(Array::kParents), "parents");
+  if (options.has(Array::kParents))
+    score.parents = borrower_.Input(options.array(Array::kParents), "parents");
   if (options.has(Array::kBias)) score.bias = borrower_.Input(options.array(Array::kBias), "bias");
   if (options.has(Array::kMask)) score.mask = borrower_.Input(options.array(Array::kMask), "mask");
-  if (options.has(Array::kBlockMap)) score.block_map.visible = borrower_.Input(options.array(Array::kBlockMap), "block_map");
+  if (options.has(Array::kBlockMap))
+    score.block_map.visible = borrower_.Input(options.array(Array::kBlockMap), "block_map");
 
   const bool packed_q = problem_.cu_seqlens_q.present(), packed_k = problem_.cu_seqlens_k.present();
   const TensorView &qv = problem_.q, &kv = problem_.k, &vv = problem_.v;
@@ -376,7 +401,8 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
     bits.shape[last] = Tk;
     if (options.mask_rank != 0) {
       if (options.mask_rank != bits.rank) {
-        Raise(PyExc_ValueError, "mask_shape has " + std::to_string(options.mask_rank) + " axes, expected " + std::to_string(bits.rank) +
+        Raise(PyExc_ValueError, "mask_shape has " + std::to_string(options.mask_rank) +
+                                    " axes, expected " + std::to_string(bits.rank) +
                                     " (those of mask_bits)");
       }
       for (int a = 0; a < last; ++a) {
@@ -387,26 +413,34 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
     }
     const int64_t expected = bits.shape[last] / 8 + (bits.shape[last] % 8 != 0 ? 1 : 0);
     if (bits.shape[last] < 0 || expected != bytes) {
-      Raise(PyExc_ValueError, "mask_bits.shape[" + std::to_string(last) + "] = " + std::to_string(bytes) + " bytes, expected " +
-                                  std::to_string(std::max<int64_t>(0, expected)) + " for " + std::to_string(bits.shape[last]) + " keys");
+      Raise(PyExc_ValueError, "mask_bits.shape[" + std::to_string(last) +
+                                  "] = " + std::to_string(bytes) + " bytes, expected " +
+                                  std::to_string(std::max<int64_t>(0, expected)) + " for " +
+                                  std::to_string(bits.shape[last]) + " keys");
     }
     score.mask = bits;
   }
 
   problem_.score_stage = options.stage;
-  const int64_t out_shape[] = {qv.shape[0], options.out_bthd ? qv.shape[2] : Hq, options.out_bthd ? Hq : qv.shape[2], dv};
+  const int64_t out_shape[] = {qv.shape[0], options.out_bthd ? qv.shape[2] : Hq,
+                               options.out_bthd ? Hq : qv.shape[2], dv};
   const int64_t matrix_shape[] = {B, Hq, Tq, Tk};
   const int drop = lifted_ ? 1 : 0;  // axis B, which the caller's arrays do not have
   const int drop_matrix = lifted_ && !packed_q && !packed_k ? 1 : 0;
-  problem_.out = Lift(Output(Array::kOut, "out", true, qv.dtype, 4 - drop, out_shape + drop), options.out_bthd);
+  problem_.out = Lift(Output(Array::kOut, "out", true, qv.dtype, 4 - drop, out_shape + drop),
+                      options.out_bthd);
   const int64_t lse_shape[] = {qv.shape[0], Hq, qv.shape[2]};
-  problem_.lse = Output(Array::kLse, "lse", options.return_lse, DType::kF32, 3 - drop, lse_shape + drop);
-  problem_.weights = Output(Array::kWeights, "weights", options.return_weights, DType::kF32, 4 - drop_matrix, matrix_shape + drop_matrix);
-  problem_.scores = Output(Array::kScores, "scores", options.return_scores, DType::kF32, 4 - drop_matrix, matrix_shape + drop_matrix);
+  problem_.lse =
+      Output(Array::kLse, "lse", options.return_lse, DType::kF32, 3 - drop, lse_shape + drop);
+  problem_.weights = Output(Array::kWeights, "weights", options.return_weights, DType::kF32,
+                            4 - drop_matrix, matrix_shape + drop_matrix);
+  problem_.scores = Output(Array::kScores, "scores", options.return_scores, DType::kF32,
+                           4 - drop_matrix, matrix_shape + drop_matrix);
   if (lifted_) {
     const auto lift_by_one = [](MutableTensorView* view, int rank) {
       if (view->rank != rank - 1) return;
-      for (int a = rank - 1; a > 0; --a) view->shape[a] = view->shape[a - 1], view->stride[a] = view->stride[a - 1];
+      for (int a = rank - 1; a > 0; --a)
+        view->shape[a] = view->shape[a - 1], view->stride[a] = view->stride[a - 1];
       view->shape[0] = 1;
       view->stride[0] = 0;
       view->rank = rank;
@@ -419,7 +453,8 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options) : o
   }
 }
 
-MutableTensorView Call::Output(Array which, const char* name, bool wanted, DType dtype, int rank, const int64_t* shape) {
+MutableTensorView Call::Output(Array which, const char* name, bool wanted, DType dtype, int rank,
+                               const int64_t* shape) {
   if (options_.has(which)) {
     const nb::handle given = options_.array(which);
     outputs_[static_cast<size_t>(which)] = nb::borrow(given);
@@ -428,7 +463,8 @@ MutableTensorView Call::Output(Array which, const char* name, bool wanted, DType
   return wanted ? Promised(dtype, rank, shape) : MutableTensorView();
 }
 
-// Kernels read inputs after they have written outputs, in an order that depends on threads. Arrays that are made here are new.
+// Kernels read inputs after they have written outputs, in an order that depends on threads. Arrays
+// that are made here are new.
 void Call::CheckOverlap() const {
   const Score& score = problem_.score;
   const struct {
@@ -453,19 +489,24 @@ void Call::CheckOverlap() const {
   const struct {
     const char* name;
     const MutableTensorView& view;
-  } outputs[] = {{"out", problem_.out}, {"lse", problem_.lse}, {"weights", problem_.weights}, {"scores", problem_.scores}};
+  } outputs[] = {{"out", problem_.out},
+                 {"lse", problem_.lse},
+                 {"weights", problem_.weights},
+                 {"scores", problem_.scores}};
 
   for (size_t i = 0; i < std::size(outputs); ++i) {
     if (!outputs_[i].is_valid()) continue;
     const TensorView output = outputs[i].view;
     for (int a = 0; a < output.rank; ++a) {
       if (output.stride[a] == 0 && output.shape[a] > 1) {
-        Raise(PyExc_ValueError, std::string(outputs[i].name) + " has stride 0 along an axis of " + std::to_string(output.shape[a]) +
+        Raise(PyExc_ValueError, std::string(outputs[i].name) + " has stride 0 along an axis of " +
+                                    std::to_string(output.shape[a]) +
                                     ", expected memory for every element");
       }
     }
     const auto refuse = [&](const char* other) {
-      Raise(PyExc_ValueError, std::string(outputs[i].name) + " and " + other + " overlap, expected an output in memory of its own");
+      Raise(PyExc_ValueError, std::string(outputs[i].name) + " and " + other +
+                                  " overlap, expected an output in memory of its own");
     };
     for (const auto& input : inputs) {
       if (input.view.present() && Overlap(output, input.view)) refuse(input.name);
@@ -513,7 +554,8 @@ namespace {
 
 PyObject* unsupported_error = nullptr;
 
-// One per thread, so that runs of several threads do not meet. Small ones are kept for the next call.
+// One per thread, so that runs of several threads do not meet. Small ones are kept for the next
+// call.
 struct Memory {
   void* data = nullptr;
   size_t bytes = 0;
@@ -545,8 +587,9 @@ void Check(const Status& status) {
 }
 
 int ThreadsFor(const Cost& cost, int asked) {
-  // Waking a thread that sleeps takes some ten microseconds; a core does about 10⁶ operations in it and reads about 2·10⁵ bytes. Below a few times of that a
-  // second thread cannot gain anything worth its wake-up.
+  // Waking a thread that sleeps takes some ten microseconds; a core does about 10⁶ operations in it
+  // and reads about 2·10⁵ bytes. Below a few times of that a second thread cannot gain anything
+  // worth its wake-up.
   constexpr double kFewFlops = 4e6, kFewBytes = 1e6;
   const int threads = asked > 0 ? asked : DefaultThreads();
   if (cost.flops < kFewFlops && cost.kv_bytes < kFewBytes) return 1;
@@ -559,7 +602,8 @@ Status RunHere(const Plan& plan, const Call& call, int threads) noexcept {
   if (bytes > memory.bytes) {
     memory.Release();
     memory.data = std::malloc(bytes);
-    if (memory.data == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
+    if (memory.data == nullptr)
+      return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
     memory.bytes = bytes;
   }
   Status status;

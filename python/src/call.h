@@ -1,4 +1,5 @@
-// One call from Python: keyword arguments to a Problem, outputs to arrays, a Status to an exception. Used by attention() and by plans.
+// One call from Python: keyword arguments to a Problem, outputs to arrays, a Status to an
+// exception. Used by attention() and by plans.
 #ifndef FOVEA_PYTHON_CALL_H_
 #define FOVEA_PYTHON_CALL_H_
 
@@ -32,12 +33,14 @@ enum class Array {
   kCount
 };
 
-// The keyword arguments of a call. Copyable: a plan keeps them for its runs, with references to the arrays.
+// The keyword arguments of a call. Copyable: a plan keeps them for its runs, with references to the
+// arrays.
 struct Options {
   Score score;  // its numbers alone
   PlanOptions plan;
   std::array<nb::object, static_cast<size_t>(Array::kCount)> arrays;  // null or what was given
-  std::array<int64_t, kMaxRank> mask_shape = {};                      // of mask_bits; rank 0: not given
+  // of mask_bits; rank 0: not given
+  std::array<int64_t, kMaxRank> mask_shape = {};
   int mask_rank = 0;
   bool bthd = false;      // layout of q, k and v
   bool out_bthd = false;  // and of out: the same unless it is said
@@ -50,11 +53,13 @@ struct Options {
   bool has(Array a) const { return arrays[static_cast<size_t>(a)].is_valid(); }
 
   enum class Kind { kAttention, kPlan, kRun };
-  // Reads `keywords` over what is there. TypeError for names that `kind` does not have, TypeError or ValueError for values.
+  // Reads `keywords` over what is there. TypeError for names that `kind` does not have, TypeError
+  // or ValueError for values.
   void Read(const nb::kwargs& keywords, Kind kind);
 };
 
-// A Problem whose tensors are the caller's arrays. Outputs that the caller did not give have a shape and no data until Allocate.
+// A Problem whose tensors are the caller's arrays. Outputs that the caller did not give have a
+// shape and no data until Allocate.
 class Call {
  public:
   // Borrows all arrays. With the GIL, as everything here.
@@ -62,16 +67,19 @@ class Call {
 
   const Problem& problem() const { return problem_; }
   Library library() const { return library_; }
-  // Makes the arrays that are not the caller's. ValueError where one of the caller's shares memory with an input or another output.
+  // Makes the arrays that are not the caller's. ValueError where one of the caller's shares memory
+  // with an input or another output.
   void Allocate();
   // out, or a tuple of out and what else was asked for: lse, weights, scores.
   nb::object Results() const;
 
  private:
   template <class Pointer>
-  BasicView<Pointer> Lift(BasicView<Pointer> view, bool bthd) const;  // the caller's axes to B, H, T, d
+  // the caller's axes to B, H, T, d
+  BasicView<Pointer> Lift(BasicView<Pointer> view, bool bthd) const;
   void CheckOverlap() const;
-  MutableTensorView Output(Array which, const char* name, bool wanted, DType dtype, int rank, const int64_t* shape);
+  MutableTensorView Output(Array which, const char* name, bool wanted, DType dtype, int rank,
+                           const int64_t* shape);
 
   const Options& options_;
   Borrower borrower_;
@@ -81,14 +89,16 @@ class Call {
   std::array<nb::object, 4> outputs_;
 };
 
-// Throws what a Status that is not ok says: ValueError, UnsupportedError (a ValueError), MemoryError.
+// Throws what a Status that is not ok says: ValueError, UnsupportedError (a ValueError),
+// MemoryError.
 void Check(const Status& status);
 void SetUnsupportedError(nb::handle type);
 
 // Threads for `plan`: 1 where handing out its tasks would cost as much as doing them.
 int ThreadsFor(const Cost& cost, int asked);
 
-// Runs `call` on a workspace that belongs to the calling thread, and on the threads that go with the library of its arrays. Without the GIL.
+// Runs `call` on a workspace that belongs to the calling thread, and on the threads that go with
+// the library of its arrays. Without the GIL.
 Status RunHere(const Plan& plan, const Call& call, int threads) noexcept;
 
 }  // namespace fovea::python

@@ -1,4 +1,5 @@
-// The parts of the DLPack ABI (version 1) that borrowing a tensor needs: https://dmlc.github.io/dlpack. Names and layouts are the standard's.
+// The parts of the DLPack ABI (version 1) that borrowing a tensor needs:
+// https://dmlc.github.io/dlpack. Names and layouts are the standard's.
 #ifndef FOVEA_PYTHON_DLPACK_H_
 #define FOVEA_PYTHON_DLPACK_H_
 
@@ -17,7 +18,14 @@ struct DLDevice {
   int32_t device_type, device_id;
 };
 
-enum DLDataTypeCode : uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLComplex = 5, kDLBool = 6 };
+enum DLDataTypeCode : uint8_t {
+  kDLInt = 0,
+  kDLUInt = 1,
+  kDLFloat = 2,
+  kDLBfloat = 4,
+  kDLComplex = 5,
+  kDLBool = 6
+};
 
 struct DLDataType {
   uint8_t code, bits;
@@ -51,12 +59,15 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
-// What the capsule in type(x).__dlpack_c_exchange_api__ points to: the producer's functions as C pointers (DLPack 1.3).
+// What the capsule in type(x).__dlpack_c_exchange_api__ points to: the producer's functions as C
+// pointers (DLPack 1.3).
 struct DLPackExchangeAPI {
   DLPackVersion version;
   DLPackExchangeAPI* previous;
-  int (*managed_tensor_allocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_context,
-                                  void (*set_error)(void* error_context, const char* kind, const char* message));
+  int (*managed_tensor_allocator)(DLTensor* prototype, DLManagedTensorVersioned** out,
+                                  void* error_context,
+                                  void (*set_error)(void* error_context, const char* kind,
+                                                    const char* message));
   int (*managed_tensor_from_py_object_no_sync)(void* object, DLManagedTensorVersioned** out);
   int (*managed_tensor_to_py_object_no_sync)(DLManagedTensorVersioned* tensor, void** out);
   int (*dltensor_from_py_object_no_sync)(void* object, DLTensor* out);  // may be null

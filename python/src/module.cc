@@ -1,4 +1,5 @@
-// The Python module fovea._core: attention, plans, merging, threads and instruction sets. What is exported here is documented in fovea/_core.pyi too.
+// The Python module fovea._core: attention, plans, merging, threads and instruction sets. What is
+// exported here is documented in fovea/_core.pyi too.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
@@ -19,9 +20,11 @@
 namespace fovea::python {
 namespace {
 
-const char* const kAttentionDoc = R"(Scaled dot-product attention, softmax(scale·q·kᵀ + …)·v, without a score matrix in memory.
+const char* const kAttentionDoc =
+    R"(Scaled dot-product attention, softmax(scale·q·kᵀ + …)·v, without a score matrix in memory.
 
-Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk and dv sizes. Query head h reads KV head h // (Hq // Hkv).
+// (Hq // Hkv).
+Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk and dv sizes. Query head h reads KV head h
 
 q [B, Hq, Tq, dk], k [B, Hkv, Tk, dk], v [B, Hkv, Tk, dv], or all three without B. Arrays are NumPy arrays (ml_dtypes.bfloat16 included), PyTorch tensors on the
 CPU, or anything with DLPack or the buffer protocol: float32, float16 or bfloat16, each with its own type and any strides (transposed, negative, zero). Nothing is
@@ -99,7 +102,9 @@ double Least(int repeats, Function function) {
   for (int round = 0; round < 5; ++round) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < repeats; ++i) Check(function());
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
+    least = std::min(
+        least,
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
   }
   return least;
 }
@@ -143,7 +148,8 @@ class PlanObject {
   }
 
   nb::object Run(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
-    // A copy, whose references outlive the run: update() may replace options_ while the GIL is released.
+    // A copy, whose references outlive the run: update() may replace options_ while the GIL is
+    // released.
     Options options = options_;
     options.Read(keywords, Options::Kind::kRun);
     Call call(q, k, v, options);
@@ -162,7 +168,8 @@ class PlanObject {
   double TimeRun(nb::handle q, nb::handle k, nb::handle v, int repeats) {
     Call call(q, k, v, options_);
     call.Allocate();
-    return Least(repeats, [&] { return RunHere(plan_, call, ThreadsFor(cost_, options_.threads)); });
+    return Least(repeats,
+                 [&] { return RunHere(plan_, call, ThreadsFor(cost_, options_.threads)); });
   }
 
   std::string ToString() const { return plan_.ToString(); }
@@ -185,17 +192,23 @@ class PlanObject {
 bool Same(const TensorView& a, const TensorView& b) {
   bool same = a.data == b.data && a.rank == b.rank;
   for (int axis = 0; axis < a.rank; ++axis) {
-    same = same && a.shape[axis] == b.shape[axis] && (a.stride[axis] == b.stride[axis] || a.shape[axis] == 1);
+    same = same && a.shape[axis] == b.shape[axis] &&
+           (a.stride[axis] == b.stride[axis] || a.shape[axis] == 1);
   }
   return same;
 }
 
-// A part is read where the result is written, so that out and lse may be those of a part; nothing else may be shared.
-void RefuseOverlap(const std::vector<PartialState>& parts, const TensorView& out, const TensorView& lse) {
-  const auto refuse = [](const char* what, const TensorView& a, const TensorView& b, bool may_be_same) {
+// A part is read where the result is written, so that out and lse may be those of a part; nothing
+// else may be shared.
+void RefuseOverlap(const std::vector<PartialState>& parts, const TensorView& out,
+                   const TensorView& lse) {
+  const auto refuse = [](const char* what, const TensorView& a, const TensorView& b,
+                         bool may_be_same) {
     if ((may_be_same && Same(a, b)) || !Overlap(a, b)) return;
     PyErr_SetString(PyExc_ValueError,
-                    (std::string(what) + " overlap, expected an output in memory of its own, or that of one part").c_str());
+                    (std::string(what) +
+                     " overlap, expected an output in memory of its own, or that of one part")
+                        .c_str());
     throw nb::python_error();
   };
   refuse("out and lse", out, lse, false);
@@ -230,13 +243,15 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
   }
   const auto lift = [drop](auto view, int rank) {
     if (drop == 0 || view.rank != rank - 1) return view;
-    for (int a = rank - 1; a > 0; --a) view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
+    for (int a = rank - 1; a > 0; --a)
+      view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
     view.shape[0] = 1, view.stride[0] = 0, view.rank = rank;
     return view;
   };
   for (PartialState& state : states) state.out = lift(state.out, 4), state.lse = lift(state.lse, 3);
 
-  const auto result = [&](nb::handle given, const char* name, int rank, const TensorView* like, nb::object* object) {
+  const auto result = [&](nb::handle given, const char* name, int rank, const TensorView* like,
+                          nb::object* object) {
     if (!given.is_none()) {
       *object = nb::borrow(given);
     } else {
@@ -248,8 +263,10 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
     return lift(borrower.Output(*object, name), rank);
   };
   nb::object out_object, lse_object;
-  const MutableTensorView out_view = result(out, "out", 4, states.empty() ? nullptr : &states[0].out, &out_object);
-  const MutableTensorView lse_view = result(lse, "lse", 3, states.empty() ? nullptr : &states[0].lse, &lse_object);
+  const MutableTensorView out_view =
+      result(out, "out", 4, states.empty() ? nullptr : &states[0].out, &out_object);
+  const MutableTensorView lse_view =
+      result(lse, "lse", 3, states.empty() ? nullptr : &states[0].lse, &lse_object);
   if (!out.is_none() || !lse.is_none()) RefuseOverlap(states, out_view, lse_view);
   Status status;
   {
@@ -262,7 +279,8 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
 
 nb::object Slopes(int64_t heads, float max_bias) {
   if (heads < 0) {
-    PyErr_SetString(PyExc_ValueError, ("heads = " + std::to_string(heads) + ", expected 0 or more").c_str());
+    PyErr_SetString(PyExc_ValueError,
+                    ("heads = " + std::to_string(heads) + ", expected 0 or more").c_str());
     throw nb::python_error();
   }
   void* data;
@@ -285,7 +303,8 @@ std::string Active() {
 
 void SetThreads(int threads) {
   if (threads < 1) {
-    PyErr_SetString(PyExc_ValueError, ("threads = " + std::to_string(threads) + ", expected 1 or more").c_str());
+    PyErr_SetString(PyExc_ValueError,
+                    ("threads = " + std::to_string(threads) + ", expected 1 or more").c_str());
     throw nb::python_error();
   }
   SetDefaultThreads(threads);
@@ -295,57 +314,74 @@ void SetThreads(int threads) {
 
 NB_MODULE(_core, m) {
   m.doc() = "Fovea's library, bound. Use the package fovea.";
-  m.attr("__version__") =
-      std::to_string(FOVEA_VERSION_MAJOR) + "." + std::to_string(FOVEA_VERSION_MINOR) + "." + std::to_string(FOVEA_VERSION_PATCH);
+  m.attr("__version__") = std::to_string(FOVEA_VERSION_MAJOR) + "." +
+                          std::to_string(FOVEA_VERSION_MINOR) + "." +
+                          std::to_string(FOVEA_VERSION_PATCH);
 
   nb::dict names;
   names["__doc__"] = "A legal problem that this build cannot compute: fall back to something else.";
   names["__module__"] = "fovea";
-  nb::object unsupported =
-      nb::handle(reinterpret_cast<PyObject*>(&PyType_Type))("UnsupportedError", nb::make_tuple(nb::handle(PyExc_ValueError)), names);
+  nb::object unsupported = nb::handle(reinterpret_cast<PyObject*>(&PyType_Type))(
+      "UnsupportedError", nb::make_tuple(nb::handle(PyExc_ValueError)), names);
   m.attr("UnsupportedError") = unsupported;
   SetUnsupportedError(unsupported);
 
-  m.def("attention", &Attention, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"), kAttentionDoc);
+  m.def("attention", &Attention, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("kwargs"), kAttentionDoc);
 
   nb::class_<PlanObject>(m, "Plan", kPlanDoc)
-      .def(nb::init<nb::handle, nb::handle, nb::handle, const nb::kwargs&>(), nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
-           nb::arg("kwargs"))
-      .def("run", &PlanObject::Run, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"),
-           "Runs the plan on these tensors; keywords as of attention(), over those that the plan was made with. Returns as attention() "
+      .def(nb::init<nb::handle, nb::handle, nb::handle, const nb::kwargs&>(), nb::arg("q").none(),
+           nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"))
+      .def("run", &PlanObject::Run, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+           nb::arg("kwargs"),
+           "Runs the plan on these tensors; keywords as of attention(), over those that the plan "
+           "was made with. Returns as attention() "
            "does.")
-      .def("update", &PlanObject::Update, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"),
-           "Plans again, in place, for new lengths, offsets, Tq and Tk within max_queries and max_keys. On an error the plan is as it was.")
+      .def("update", &PlanObject::Update, nb::arg("q").none(), nb::arg("k").none(),
+           nb::arg("v").none(), nb::arg("kwargs"),
+           "Plans again, in place, for new lengths, offsets, Tq and Tk within max_queries and "
+           "max_keys. On an error the plan is as it was.")
       .def("workspace_bytes", &PlanObject::WorkspaceBytes, nb::arg("threads") = 1,
            "Bytes of scratch memory that a run with so many threads uses.")
       .def_prop_ro("isa", &PlanObject::target, "The instruction set.")
       .def_prop_ro("engine", &PlanObject::engine, "'tile' or 'row'.")
       .def_prop_ro("product", &PlanObject::product, "'f32' or 'bf16'.")
-      .def_prop_ro("flops", &PlanObject::flops, "Floating-point operations, 2·pairs·(dk + dv), pairs counted as visible ones.")
-      .def_prop_ro("kv_bytes", &PlanObject::kv_bytes, "Bytes of K and V that are read at least once.")
+      .def_prop_ro("flops", &PlanObject::flops,
+                   "Floating-point operations, 2·pairs·(dk + dv), pairs counted as visible ones.")
+      .def_prop_ro("kv_bytes", &PlanObject::kv_bytes,
+                   "Bytes of K and V that are read at least once.")
       .def_prop_ro("pairs", &PlanObject::pairs, "Visible (query, key) pairs over all heads.")
       .def_prop_ro("tasks", &PlanObject::tasks, "More threads than this cannot help.")
-      .def("_time_run", &PlanObject::TimeRun, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("repeats"))
+      .def("_time_run", &PlanObject::TimeRun, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+           nb::arg("repeats"))
       .def("__str__", &PlanObject::ToString);
 
-  m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("repeats"));
-  m.def("merge", &MergeParts, nb::arg("parts"), nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
-        R"(The attention state (out, lse) over the union of disjoint key sets, from the states of each: [(out, lse), …].
+  m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+        nb::arg("repeats"));
+  m.def(
+      "merge", &MergeParts, nb::arg("parts"), nb::arg("out") = nb::none(),
+      nb::arg("lse") = nb::none(),
+      R"(The attention state (out, lse) over the union of disjoint key sets, from the states of each: [(out, lse), …].
 
 out is float32 [B, Hq, Tq, dv], lse float32 [B, Hq, Tq], as attention(…, return_lse=True) gives them; all parts have the same shapes. A part with lse −inf counts for
 nothing. Parts merge in the order given, so results are repeatable. `out` and `lse` are arrays to write instead of new ones, and may be those of one part.)");
-  m.def("alibi_slopes", &Slopes, nb::arg("heads"), nb::arg("max_bias") = 8.0f,
-        "The standard ALiBi slopes of so many query heads, float32 [heads] (Press et al. 2021, §3).");
-  m.def("targets", [] { return Names(UsableTargets()); }, "Names of the instruction sets that this CPU can run, the best first.");
+  m.def(
+      "alibi_slopes", &Slopes, nb::arg("heads"), nb::arg("max_bias") = 8.0f,
+      "The standard ALiBi slopes of so many query heads, float32 [heads] (Press et al. 2021, §3).");
+  m.def(
+      "targets", [] { return Names(UsableTargets()); },
+      "Names of the instruction sets that this CPU can run, the best first.");
   m.def(
       "compiled_targets", [] { return Names(CompiledTargets()); },
       "Names of the instruction sets that this build has, the most capable first.");
   m.def("active_target", &Active,
-        "The instruction set that calls use unless they say isa=…: FOVEA_TARGET of the environment, or the best one.");
+        "The instruction set that calls use unless they say isa=…: FOVEA_TARGET of the "
+        "environment, or the best one.");
   m.def("set_threads", &SetThreads, nb::arg("threads"),
         "The number of threads of calls that do not say it, the calling one included; 1 or more.");
   m.def("get_threads", &DefaultThreads,
-        "The number of threads of calls that do not say it: at first that of the CPUs that the process may use.");
+        "The number of threads of calls that do not say it: at first that of the CPUs that the "
+        "process may use.");
 }
 
 }  // namespace fovea::python

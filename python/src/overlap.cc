@@ -36,7 +36,9 @@ bool Describe(const TensorView& view, Bytes* bytes) {
     if (count <= 0) return false;
     if (count == 1 || view.stride[a] == 0) continue;
     int64_t reach;
-    if (__builtin_mul_overflow(count - 1, view.stride[a], &reach) || reach > kTooLong || reach < -kTooLong) return false;
+    if (__builtin_mul_overflow(count - 1, view.stride[a], &reach) || reach > kTooLong ||
+        reach < -kTooLong)
+      return false;
     if (reach < 0) bytes->first += reach;
     const int64_t stride = std::abs(view.stride[a]);
     int at = bytes->axes++;
@@ -71,7 +73,8 @@ int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); 
 
 bool Meet(const Bytes& a, const Bytes& b, int* steps);
 
-// With the same stride s along their widest axes only i − j matters: the positions of the one at which it can meet the other's first.
+// With the same stride s along their widest axes only i − j matters: the positions of the one at
+// which it can meet the other's first.
 bool MeetInStep(const Bytes& a, const Bytes& b, int* steps) {
   const int64_t s = a.stride[0];
   Bytes x = Part(a, 0, 1);
@@ -99,7 +102,8 @@ bool Meet(const Bytes& a, const Bytes& b, int* steps) {
   const Bytes& longer = halve_a ? a : b;
   const Bytes& other = halve_a ? b : a;
   const int64_t half = longer.count[0] / 2;
-  return Meet(Part(longer, 0, half), other, steps) || Meet(Part(longer, half, longer.count[0] - half), other, steps);
+  return Meet(Part(longer, 0, half), other, steps) ||
+         Meet(Part(longer, half, longer.count[0] - half), other, steps);
 }
 
 }  // namespace

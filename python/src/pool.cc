@@ -25,11 +25,13 @@ void Pause() {
 #endif
 }
 
-// Between two phases of a call, or two calls of a loop, a helper is wanted again within a few microseconds, which is what falling asleep and waking up costs.
-// More would be taken from other pools: a `pause` is 10 to 140 cycles, so this ends after a few microseconds at most.
+// Between two phases of a call, or two calls of a loop, a helper is wanted again within a few
+// microseconds, which is what falling asleep and waking up costs. More would be taken from other
+// pools: a `pause` is 10 to 140 cycles, so this ends after a few microseconds at most.
 constexpr int kSpins = 100;
 
-// One ForEach. Lives on the caller's stack; helpers may touch it only between joining and leaving, both under the pool's mutex.
+// One ForEach. Lives on the caller's stack; helpers may touch it only between joining and leaving,
+// both under the pool's mutex.
 struct Job {
   Executor::Task task;
   void* context;
@@ -41,7 +43,8 @@ struct Job {
   Job* following = nullptr;
 
   void Drain(int worker) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) task(context, i, worker);
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;)
+      task(context, i, worker);
   }
   bool Wants() const { return joined < workers && next.load(std::memory_order_relaxed) < tasks; }
 };
@@ -128,7 +131,8 @@ class Pool {
 std::atomic<Pool*> the_pool{nullptr};
 std::atomic<int> default_threads{0};
 
-// The child of a fork has none of its parent's threads, and perhaps a mutex that nobody will unlock: it forgets the pool.
+// The child of a fork has none of its parent's threads, and perhaps a mutex that nobody will
+// unlock: it forgets the pool.
 void ForgetPool() { the_pool.store(nullptr); }
 
 Pool* ThePool() noexcept {
@@ -143,7 +147,8 @@ Pool* ThePool() noexcept {
   return pool;
 }
 
-// What a compiler calls for `#pragma omp parallel`, found in the process rather than linked: the threads must be those of PyTorch's copy.
+// What a compiler calls for `#pragma omp parallel`, found in the process rather than linked: the
+// threads must be those of PyTorch's copy.
 struct OpenMP {
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
   int (*thread_num)() = nullptr;
@@ -153,7 +158,8 @@ struct OpenMP {
     static const OpenMP openmp = [] {
       OpenMP o;
       o.parallel = reinterpret_cast<decltype(o.parallel)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-      o.thread_num = reinterpret_cast<decltype(o.thread_num)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
+      o.thread_num =
+          reinterpret_cast<decltype(o.thread_num)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
       o.process = getpid();
       return o;
     }();
@@ -171,9 +177,11 @@ bool OpenMPExecutor::Available() noexcept {
 void OpenMPExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
   Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks))};
   if (job.workers < 2) return job.Drain(0);
-  // The team may be smaller than asked for, inside another parallel region for one: whoever is there draws until nothing is left.
-  OpenMP::Get().parallel([](void* data) { static_cast<Job*>(data)->Drain(OpenMP::Get().thread_num()); }, &job,
-                         static_cast<unsigned>(job.workers), 0);
+  // The team may be smaller than asked for, inside another parallel region for one: whoever is
+  // there draws until nothing is left.
+  OpenMP::Get().parallel(
+      [](void* data) { static_cast<Job*>(data)->Drain(OpenMP::Get().thread_num()); }, &job,
+      static_cast<unsigned>(job.workers), 0);
 }
 
 int UsableCpus() noexcept {
@@ -192,7 +200,9 @@ int DefaultThreads() noexcept {
   return cpus;
 }
 
-void SetDefaultThreads(int threads) noexcept { default_threads.store(std::max(1, threads), std::memory_order_relaxed); }
+void SetDefaultThreads(int threads) noexcept {
+  default_threads.store(std::max(1, threads), std::memory_order_relaxed);
+}
 
 void PoolExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
   Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks))};

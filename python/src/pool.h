@@ -1,5 +1,6 @@
-// Threads that park: the executor of the Python package. A program that uses PyTorch has an OpenMP pool that spins between its operations; threads of ours
-// that spun too would take the cores from it, and it from ours. These sleep between calls, and the calling thread always takes part.
+// Threads that park: the executor of the Python package. A program that uses PyTorch has an OpenMP
+// pool that spins between its operations; threads of ours that spun too would take the cores from
+// it, and it from ours. These sleep between calls, and the calling thread always takes part.
 #ifndef FOVEA_PYTHON_POOL_H_
 #define FOVEA_PYTHON_POOL_H_
 
@@ -14,9 +15,10 @@ int UsableCpus() noexcept;
 int DefaultThreads() noexcept;
 void SetDefaultThreads(int threads) noexcept;
 
-// PyTorch's own threads, for calls on its tensors: its operations come before and after ours, and its threads still spin when we start. Two pools would take the
-// cores from each other, and the operation after ours would pay for it. Only where PyTorch's threads are GNU OpenMP's (or an OpenMP that has GNU's entry points),
-// and not in the child of a fork, where those do not work.
+// PyTorch's own threads, for calls on its tensors: its operations come before and after ours, and
+// its threads still spin when we start. Two pools would take the cores from each other, and the
+// operation after ours would pay for it. Only where PyTorch's threads are GNU OpenMP's (or an
+// OpenMP that has GNU's entry points), and not in the child of a fork, where those do not work.
 class OpenMPExecutor final : public Executor {
  public:
   static bool Available() noexcept;  // PyTorch must have been loaded
@@ -28,9 +30,10 @@ class OpenMPExecutor final : public Executor {
   int threads_;
 };
 
-// An executor over the process's pool for one call at most `threads` wide, the calling thread included. Calls of several threads share the pool: each is
-// served by whichever helpers are free, and by its own thread in any case, so none waits for another. After a fork the child starts a pool of its own. When no
-// thread can be started, calls go on with those that there are.
+// An executor over the process's pool for one call at most `threads` wide, the calling thread
+// included. Calls of several threads share the pool: each is served by whichever helpers are free,
+// and by its own thread in any case, so none waits for another. After a fork the child starts a
+// pool of its own. When no thread can be started, calls go on with those that there are.
 class PoolExecutor final : public Executor {
  public:
   explicit PoolExecutor(int threads) noexcept : threads_(threads < 1 ? 1 : threads) {}

@@ -13,15 +13,19 @@ namespace {
   throw nb::python_error();
 }
 
-std::string TypeName(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
+std::string TypeName(nb::handle object) {
+  return nb::cast<std::string>(nb::str(object.type().attr("__name__")));
+}
 
 [[noreturn]] void RaiseNoArray(nb::handle object, const char* name) {
-  Raise(PyExc_TypeError, std::string(name) + " is of type " + TypeName(object) + ", expected an array (DLPack or the buffer protocol)");
+  Raise(PyExc_TypeError, std::string(name) + " is of type " + TypeName(object) +
+                             ", expected an array (DLPack or the buffer protocol)");
 }
 
 [[noreturn]] void RaiseElement(const char* name, const std::string& given, bool bits) {
   Raise(PyExc_TypeError, std::string(name) + " has elements of type " + given + ", expected " +
-                             (bits ? "uint8 (packed booleans)" : "float32, float16, bfloat16, bool, int32 or int64"));
+                             (bits ? "uint8 (packed booleans)"
+                                   : "float32, float16, bfloat16, bool, int32 or int64"));
 }
 
 // ---------------------------------------------------------------- what a type offers
@@ -31,7 +35,8 @@ struct NumpyTypes {
   std::array<nb::object, 8> dtypes;  // by DType; bf16 only when ml_dtypes is there
 };
 
-// NumPy and PyTorch are found when the first array needs them, and kept for the whole process: modules that went through import are never unloaded.
+// NumPy and PyTorch are found when the first array needs them, and kept for the whole process:
+// modules that went through import are never unloaded.
 const NumpyTypes& Numpy() {
   static const NumpyTypes* const types = [] {
     auto* t = new NumpyTypes;
@@ -39,17 +44,21 @@ const NumpyTypes& Numpy() {
     t->array = numpy.attr("ndarray");
     t->empty = numpy.attr("empty");
     t->uint16 = numpy.attr("dtype")("uint16");
-    const std::pair<DType, const char*> names[] = {
-        {DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBool, "bool"}, {DType::kI32, "int32"}, {DType::kI64, "int64"}};
-    for (const auto& [dtype, name] : names) t->dtypes[static_cast<size_t>(dtype)] = numpy.attr("dtype")(name);
+    const std::pair<DType, const char*> names[] = {{DType::kF32, "float32"},
+                                                   {DType::kF16, "float16"},
+                                                   {DType::kBool, "bool"},
+                                                   {DType::kI32, "int32"},
+                                                   {DType::kI64, "int64"}};
+    for (const auto& [dtype, name] : names)
+      t->dtypes[static_cast<size_t>(dtype)] = numpy.attr("dtype")(name);
     return t;
   }();
   return *types;
 }
 
 const nb::object& NumpyBF16() {
-  static const nb::object* const bf16 =
-      new nb::object(nb::module_::import_("numpy").attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16")));
+  static const nb::object* const bf16 = new nb::object(nb::module_::import_("numpy").attr("dtype")(
+      nb::module_::import_("ml_dtypes").attr("bfloat16")));
   return *bf16;
 }
 
@@ -64,20 +73,24 @@ const TorchTypes& Torch() {
     const nb::object torch = nb::module_::import_("torch");
     t->empty = torch.attr("empty");
     t->is_grad_enabled = torch.attr("is_grad_enabled");
-    const std::pair<DType, const char*> names[] = {{DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"},
-                                                   {DType::kBool, "bool"},   {DType::kI32, "int32"},   {DType::kI64, "int64"}};
-    for (const auto& [dtype, name] : names) t->dtypes[static_cast<size_t>(dtype)] = torch.attr(name);
+    const std::pair<DType, const char*> names[] = {
+        {DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"},
+        {DType::kBool, "bool"},   {DType::kI32, "int32"},   {DType::kI64, "int64"}};
+    for (const auto& [dtype, name] : names)
+      t->dtypes[static_cast<size_t>(dtype)] = torch.attr(name);
     return t;
   }();
   return *types;
 }
 
-// sys.modules[name].attribute is a base of `type`. Does not import: a type of a module that is not loaded cannot be asked for.
+// sys.modules[name].attribute is a base of `type`. Does not import: a type of a module that is not
+// loaded cannot be asked for.
 bool IsSubclass(PyTypeObject* type, const char* module, const char* attribute) {
   nb::object modules = nb::module_::import_("sys").attr("modules");
   nb::object found = modules.attr("get")(module);
   if (found.is_none() || !nb::hasattr(found, attribute)) return false;
-  const int is = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), found.attr(attribute).ptr());
+  const int is =
+      PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), found.attr(attribute).ptr());
   if (is < 0) throw nb::python_error();
   return is == 1;
 }
@@ -91,7 +104,8 @@ TypeInfo Inspect(PyTypeObject* type) {
   if (nb::hasattr(t, "__dlpack_c_exchange_api__")) {
     const nb::object capsule = t.attr("__dlpack_c_exchange_api__");
     if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {
-      auto* api = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+      auto* api = static_cast<const DLPackExchangeAPI*>(
+          PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
       while (api != nullptr && api->version.major > kDLPackMajor) api = api->previous;
       if (api != nullptr && api->version.major == kDLPackMajor) info.exchange = api;
     }
@@ -106,7 +120,8 @@ TypeInfo Inspect(PyTypeObject* type) {
   return info;
 }
 
-// By type, guarded by the GIL. The types in it are kept alive; programs have few types of arrays, and those that are too many are looked at anew each time.
+// By type, guarded by the GIL. The types in it are kept alive; programs have few types of arrays,
+// and those that are too many are looked at anew each time.
 TypeInfo InfoOf(nb::handle array) {
   static std::array<TypeInfo, 16> known;
   static size_t n_known = 0;
@@ -124,8 +139,10 @@ TypeInfo InfoOf(nb::handle array) {
 
 // ---------------------------------------------------------------- formats
 
-// The element type of a buffer's format (struct module's letters). `bits`: only bytes will do. On failure *given says in words what it is.
-bool ParseFormat(const char* format, int64_t itemsize, bool bits, DType* dtype, std::string* given) {
+// The element type of a buffer's format (struct module's letters). `bits`: only bytes will do. On
+// failure *given says in words what it is.
+bool ParseFormat(const char* format, int64_t itemsize, bool bits, DType* dtype,
+                 std::string* given) {
   const char* f = format == nullptr ? "B" : format;
   const uint16_t one = 1;
   const bool little = *reinterpret_cast<const unsigned char*>(&one) == 1;
@@ -186,8 +203,10 @@ bool ParseDLType(DLDataType type, bool bits, DType* dtype, std::string* given) {
       if (type.code == kDLInt && type.bits == 64) return *dtype = DType::kI64, true;
     }
   }
-  static const char* const kCodes[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
-  *given = (type.code < 7 ? std::string(kCodes[type.code]) : "DLPack code " + std::to_string(type.code) + " of bits ") +
+  static const char* const kCodes[] = {"int",    "uint",    "float", "opaque",
+                                       "bfloat", "complex", "bool"};
+  *given = (type.code < 7 ? std::string(kCodes[type.code])
+                          : "DLPack code " + std::to_string(type.code) + " of bits ") +
            std::to_string(type.bits);
   if (type.lanes != 1) *given += " × " + std::to_string(type.lanes);
   return false;
@@ -195,21 +214,23 @@ bool ParseDLType(DLDataType type, bool bits, DType* dtype, std::string* given) {
 
 void CheckRank(int64_t rank, const char* name) {
   if (rank < 1 || rank > kMaxRank) {
-    Raise(PyExc_ValueError, std::string(name) + " has " + std::to_string(rank) + " axes, expected 1 to " + std::to_string(kMaxRank));
+    Raise(PyExc_ValueError, std::string(name) + " has " + std::to_string(rank) +
+                                " axes, expected 1 to " + std::to_string(kMaxRank));
   }
 }
 
 MutableTensorView ViewOf(const DLTensor& tensor, const char* name, bool bits) {
   if (tensor.device.device_type != kDLCPU) {
-    Raise(PyExc_ValueError,
-          std::string(name) + " is not in the CPU's memory (DLPack device type " + std::to_string(tensor.device.device_type) + ")");
+    Raise(PyExc_ValueError, std::string(name) + " is not in the CPU's memory (DLPack device type " +
+                                std::to_string(tensor.device.device_type) + ")");
   }
   CheckRank(tensor.ndim, name);
   MutableTensorView view;
   std::string given;
   if (!ParseDLType(tensor.dtype, bits, &view.dtype, &given)) RaiseElement(name, given, bits);
   const int64_t element = bits ? 1 : SizeOf(view.dtype);
-  view.data = tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
+  view.data =
+      tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
   view.rank = tensor.ndim;
   int64_t dense = element;
   for (int a = tensor.ndim; a-- > 0;) {
@@ -234,8 +255,8 @@ std::vector<T> Numbers(nb::handle sequence, const char* name) {
   for (nb::handle item : sequence) {
     T number{};
     if (!nb::try_cast(item, number)) {
-      Raise(PyExc_TypeError,
-            std::string(name) + " holds a " + TypeName(item) + ", expected " + (std::is_integral_v<T> ? "integers" : "numbers"));
+      Raise(PyExc_TypeError, std::string(name) + " holds a " + TypeName(item) + ", expected " +
+                                 (std::is_integral_v<T> ? "integers" : "numbers"));
     }
     numbers.push_back(number);
   }
@@ -248,7 +269,8 @@ template <class T>
 TensorView ViewOf(const std::vector<T>& numbers, DType dtype) {
   // An empty list has no address of its own, and is no absent tensor.
   static const T none{};
-  return View(static_cast<const void*>(numbers.empty() ? &none : numbers.data()), dtype, {static_cast<int64_t>(numbers.size())});
+  return View(static_cast<const void*>(numbers.empty() ? &none : numbers.data()), dtype,
+              {static_cast<int64_t>(numbers.size())});
 }
 
 }  // namespace
@@ -276,38 +298,51 @@ MutableTensorView Borrower::Borrow(nb::handle array, const char* name, bool writ
   RaiseNoArray(array, name);
 }
 
-// Gradients do not flow through us, and PyTorch's lazily negated views hold numbers that are not what memory says.
+// Gradients do not flow through us, and PyTorch's lazily negated views hold numbers that are not
+// what memory says.
 void Borrower::CheckTorch(nb::handle tensor, const char* name) {
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
   static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
-  if (grad_mode_ == GradMode::kUnknown) grad_mode_ = nb::cast<bool>(Torch().is_grad_enabled()) ? GradMode::kOn : GradMode::kOff;
+  if (grad_mode_ == GradMode::kUnknown)
+    grad_mode_ = nb::cast<bool>(Torch().is_grad_enabled()) ? GradMode::kOn : GradMode::kOff;
   if (grad_mode_ == GradMode::kOn && Attribute(tensor, requires_grad).ptr() == Py_True) {
-    Raise(PyExc_ValueError, std::string(name) + " requires a gradient, which Fovea does not compute: use torch.no_grad() or detach()");
+    Raise(
+        PyExc_ValueError,
+        std::string(name) +
+            " requires a gradient, which Fovea does not compute: use torch.no_grad() or detach()");
   }
   const nb::object negated = nb::steal(PyObject_CallMethodObjArgs(tensor.ptr(), is_neg, nullptr));
   if (!negated.is_valid()) throw nb::python_error();
-  if (negated.ptr() == Py_True) Raise(PyExc_ValueError, std::string(name) + " is a lazily negated view: use resolve_neg()");
+  if (negated.ptr() == Py_True)
+    Raise(PyExc_ValueError, std::string(name) + " is a lazily negated view: use resolve_neg()");
 }
 
-MutableTensorView Borrower::FromExchange(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits) {
-  // Without an owner only PyTorch's tensors, which know no read-only ones: a DLTensor cannot say that it is.
-  if (info.exchange->dltensor_from_py_object_no_sync == nullptr || !info.is_torch) return FromDLPack(array, name, writable, bits);
+MutableTensorView Borrower::FromExchange(const TypeInfo& info, nb::handle array, const char* name,
+                                         bool writable, bool bits) {
+  // Without an owner only PyTorch's tensors, which know no read-only ones: a DLTensor cannot say
+  // that it is.
+  if (info.exchange->dltensor_from_py_object_no_sync == nullptr || !info.is_torch)
+    return FromDLPack(array, name, writable, bits);
   DLTensor tensor;
   if (info.exchange->dltensor_from_py_object_no_sync(array.ptr(), &tensor) != 0) {
-    const nb::python_error reason;  // takes the pending exception, of which the first line is for people
+    // takes the pending exception, of which the first line is for people
+    const nb::python_error reason;
     const std::string message = nb::cast<std::string>(nb::str(reason.value()));
-    Raise(PyExc_ValueError, std::string(name) + " is no dense tensor in the CPU's memory: " + message.substr(0, message.find('\n')));
+    Raise(PyExc_ValueError, std::string(name) + " is no dense tensor in the CPU's memory: " +
+                                message.substr(0, message.find('\n')));
   }
   return ViewOf(tensor, name, bits);
 }
 
-MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits) {
+MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, const char* name,
+                                       bool writable, bool bits) {
   nb::object view;
   bool bf16 = false;
   if (info.is_numpy) {
     // NumPy exports no buffers of types that are not its own; as uint16 the same memory can be had.
     static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
-    static PyObject* last_plain = nullptr;  // a dtype that is known to be no bf16, kept alive: nearly always the one that comes next
+    // a dtype that is known to be no bf16, kept alive: nearly always the one that comes next
+    static PyObject* last_plain = nullptr;
     const nb::object dtype = Attribute(array, dtype_name);
     if (dtype.ptr() != last_plain) {
       if (nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16") {
@@ -330,7 +365,8 @@ MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, c
   if (PyObject_GetBuffer(array.ptr(), buffer, PyBUF_STRIDED_RO | PyBUF_FORMAT) != 0) {
     if (n_few_ >= kFewBuffers) many_.pop_back();
     const nb::python_error reason;  // takes the pending exception
-    Raise(PyExc_TypeError, std::string(name) + " gives no strided buffer: " + nb::cast<std::string>(nb::str(reason.value())));
+    Raise(PyExc_TypeError, std::string(name) + " gives no strided buffer: " +
+                               nb::cast<std::string>(nb::str(reason.value())));
   }
   if (n_few_ < kFewBuffers) ++n_few_;
 
@@ -343,7 +379,8 @@ MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, c
     RaiseElement(name, given, bits);
   }
   CheckRank(buffer->ndim, name);
-  if (writable && buffer->readonly) Raise(PyExc_ValueError, std::string(name) + " is read-only, and is to be written");
+  if (writable && buffer->readonly)
+    Raise(PyExc_ValueError, std::string(name) + " is read-only, and is to be written");
   result.data = buffer->buf;
   result.rank = buffer->ndim;
   for (int a = 0; a < buffer->ndim; ++a) {
@@ -353,16 +390,20 @@ MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, c
   return result;
 }
 
-MutableTensorView Borrower::FromDLPack(nb::handle array, const char* name, bool writable, bool bits) {
+MutableTensorView Borrower::FromDLPack(nb::handle array, const char* name, bool writable,
+                                       bool bits) {
   if (nb::hasattr(array, "__dlpack_device__")) {
     const nb::object device = array.attr("__dlpack_device__")();
     const int type = nb::cast<int>(device[0]);
     if (type != kDLCPU)
-      Raise(PyExc_ValueError, std::string(name) + " is not in the CPU's memory (DLPack device type " + std::to_string(type) + ")");
+      Raise(PyExc_ValueError, std::string(name) +
+                                  " is not in the CPU's memory (DLPack device type " +
+                                  std::to_string(type) + ")");
   }
   nb::object capsule;
   try {
-    capsule = array.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0), nb::arg("copy") = false);
+    capsule = array.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0),
+                                       nb::arg("copy") = false);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
     capsule = array.attr("__dlpack__")();  // a producer from before version 1
@@ -370,14 +411,20 @@ MutableTensorView Borrower::FromDLPack(nb::handle array, const char* name, bool 
   // The capsule keeps its name, so it stays the owner and frees the tensor when the call is over.
   objects_.push_back(capsule);
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
-    const auto& tensor = *static_cast<const DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-    if (tensor.version.major != kDLPackMajor) Raise(PyExc_TypeError, std::string(name) + " speaks an unknown version of DLPack");
-    if (tensor.flags & kDLIsCopied) Raise(PyExc_ValueError, std::string(name) + " can only be had as a copy");
-    if (writable && (tensor.flags & kDLReadOnly)) Raise(PyExc_ValueError, std::string(name) + " is read-only, and is to be written");
+    const auto& tensor = *static_cast<const DLManagedTensorVersioned*>(
+        PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    if (tensor.version.major != kDLPackMajor)
+      Raise(PyExc_TypeError, std::string(name) + " speaks an unknown version of DLPack");
+    if (tensor.flags & kDLIsCopied)
+      Raise(PyExc_ValueError, std::string(name) + " can only be had as a copy");
+    if (writable && (tensor.flags & kDLReadOnly))
+      Raise(PyExc_ValueError, std::string(name) + " is read-only, and is to be written");
     return ViewOf(tensor.dl_tensor, name, bits);
   }
   if (!PyCapsule_IsValid(capsule.ptr(), "dltensor")) RaiseNoArray(array, name);
-  return ViewOf(static_cast<const DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->dl_tensor, name, bits);
+  return ViewOf(static_cast<const DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))
+                    ->dl_tensor,
+                name, bits);
 }
 
 TensorView Borrower::Integers(nb::handle array, const char* name) {
@@ -390,7 +437,9 @@ TensorView Borrower::Floats(nb::handle array, const char* name) {
   return ViewOf(floats_.emplace_back(Numbers<float>(array, name)), DType::kF32);
 }
 
-Library LibraryOf(nb::handle array) { return InfoOf(array).is_torch ? Library::kTorch : Library::kNumpy; }
+Library LibraryOf(nb::handle array) {
+  return InfoOf(array).is_torch ? Library::kTorch : Library::kNumpy;
+}
 
 namespace {
 
@@ -400,21 +449,27 @@ nb::object EmptyTorch(DType dtype, int rank, const int64_t* shape, void** data) 
   if (info.exchange == nullptr) {
     nb::object axes = nb::steal(PyTuple_New(rank));
     for (int a = 0; a < rank; ++a) PyTuple_SetItem(axes.ptr(), a, PyLong_FromLongLong(shape[a]));
-    nb::object tensor = Torch().empty(axes, nb::arg("dtype") = Torch().dtypes[static_cast<size_t>(dtype)]);
+    nb::object tensor =
+        Torch().empty(axes, nb::arg("dtype") = Torch().dtypes[static_cast<size_t>(dtype)]);
     *data = Borrower().Output(tensor, "out").data;
     return tensor;
   }
   DLTensor prototype = {};
   prototype.device = {kDLCPU, 0};
   prototype.ndim = rank;
-  prototype.dtype = {static_cast<uint8_t>(dtype == DType::kBF16 ? kDLBfloat : kDLFloat), static_cast<uint8_t>(8 * SizeOf(dtype)), 1};
+  prototype.dtype = {static_cast<uint8_t>(dtype == DType::kBF16 ? kDLBfloat : kDLFloat),
+                     static_cast<uint8_t>(8 * SizeOf(dtype)), 1};
   prototype.shape = const_cast<int64_t*>(shape);
   DLManagedTensorVersioned* managed = nullptr;
-  const auto set_error = [](void*, const char*, const char* message) { PyErr_SetString(PyExc_MemoryError, message); };
-  if (info.exchange->managed_tensor_allocator(&prototype, &managed, nullptr, set_error) != 0) throw nb::python_error();
+  const auto set_error = [](void*, const char*, const char* message) {
+    PyErr_SetString(PyExc_MemoryError, message);
+  };
+  if (info.exchange->managed_tensor_allocator(&prototype, &managed, nullptr, set_error) != 0)
+    throw nb::python_error();
   *data = managed->dl_tensor.data;
   void* tensor = nullptr;
-  if (info.exchange->managed_tensor_to_py_object_no_sync(managed, &tensor) != 0) throw nb::python_error();
+  if (info.exchange->managed_tensor_to_py_object_no_sync(managed, &tensor) != 0)
+    throw nb::python_error();
   return nb::steal(static_cast<PyObject*>(tensor));
 }
 
@@ -426,7 +481,8 @@ nb::object EmptyNumpy(DType dtype, int rank, const int64_t* shape, void** data) 
     if (n == nullptr) throw nb::python_error();
     PyTuple_SetItem(axes.ptr(), a, n);  // takes n
   }
-  nb::object array = Numpy().empty(axes, dtype == DType::kBF16 ? NumpyBF16() : Numpy().dtypes[static_cast<size_t>(dtype)]);
+  nb::object array = Numpy().empty(
+      axes, dtype == DType::kBF16 ? NumpyBF16() : Numpy().dtypes[static_cast<size_t>(dtype)]);
   // The array owns its memory, which stays where it is when the buffer is given back.
   *data = Borrower().Output(array, "out").data;
   return array;
@@ -435,7 +491,8 @@ nb::object EmptyNumpy(DType dtype, int rank, const int64_t* shape, void** data) 
 }  // namespace
 
 nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, void** data) {
-  return library == Library::kTorch ? EmptyTorch(dtype, rank, shape, data) : EmptyNumpy(dtype, rank, shape, data);
+  return library == Library::kTorch ? EmptyTorch(dtype, rank, shape, data)
+                                    : EmptyNumpy(dtype, rank, shape, data);
 }
 
 }  // namespace fovea::python

@@ -1,4 +1,5 @@
-// The caller's Python arrays as views: nothing is copied or cast. Knows protocols (DLPack, buffers), and nothing of attention.
+// The caller's Python arrays as views: nothing is copied or cast. Knows protocols (DLPack,
+// buffers), and nothing of attention.
 #ifndef FOVEA_PYTHON_TENSOR_H_
 #define FOVEA_PYTHON_TENSOR_H_
 
@@ -29,9 +30,11 @@ struct TypeInfo {
   bool is_numpy = false;
 };
 
-// The arrays of one call, borrowed from construction to destruction: what exports them (buffers, DLPack capsules) stays exported for as long. Made and
-// destroyed with the GIL held. All functions throw Python exceptions: TypeError for objects that are no arrays and element types that Fovea has none of,
-// ValueError for other devices, too many axes, read-only outputs and tensors that require gradients.
+// The arrays of one call, borrowed from construction to destruction: what exports them (buffers,
+// DLPack capsules) stays exported for as long. Made and destroyed with the GIL held. All functions
+// throw Python exceptions: TypeError for objects that are no arrays and element types that Fovea
+// has none of, ValueError for other devices, too many axes, read-only outputs and tensors that
+// require gradients.
 class Borrower {
  public:
   Borrower() = default;
@@ -40,19 +43,29 @@ class Borrower {
   Borrower& operator=(const Borrower&) = delete;
 
   // `name` is that of the argument, for messages. Ranks 1 to 4.
-  TensorView Input(nb::handle array, const char* name) { return Const(Borrow(array, name, false, false)); }
-  MutableTensorView Output(nb::handle array, const char* name) { return Borrow(array, name, true, false); }
-  // An array of bytes whose bits are booleans, as kBit: shape[rank − 1] is still the number of bytes.
-  TensorView Bits(nb::handle array, const char* name) { return Const(Borrow(array, name, false, true)); }
-  // As Input, but lists and tuples of numbers will do too: they are no tensors, and are stored here.
+  TensorView Input(nb::handle array, const char* name) {
+    return Const(Borrow(array, name, false, false));
+  }
+  MutableTensorView Output(nb::handle array, const char* name) {
+    return Borrow(array, name, true, false);
+  }
+  // An array of bytes whose bits are booleans, as kBit: shape[rank − 1] is still the number of
+  // bytes.
+  TensorView Bits(nb::handle array, const char* name) {
+    return Const(Borrow(array, name, false, true));
+  }
+  // As Input, but lists and tuples of numbers will do too: they are no tensors, and are stored
+  // here.
   TensorView Integers(nb::handle array, const char* name);
   TensorView Floats(nb::handle array, const char* name);
 
  private:
   static TensorView Const(const MutableTensorView& view) { return view; }
   MutableTensorView Borrow(nb::handle array, const char* name, bool writable, bool bits);
-  MutableTensorView FromExchange(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits);
-  MutableTensorView FromBuffer(const TypeInfo& info, nb::handle array, const char* name, bool writable, bool bits);
+  MutableTensorView FromExchange(const TypeInfo& info, nb::handle array, const char* name,
+                                 bool writable, bool bits);
+  MutableTensorView FromBuffer(const TypeInfo& info, nb::handle array, const char* name,
+                               bool writable, bool bits);
   MutableTensorView FromDLPack(nb::handle array, const char* name, bool writable, bool bits);
 
   void CheckTorch(nb::handle tensor, const char* name);
@@ -70,7 +83,8 @@ class Borrower {
 
 Library LibraryOf(nb::handle array);
 
-// A new array of floats of `library`, dense in C order, not initialised; *data is where its elements are.
+// A new array of floats of `library`, dense in C order, not initialised; *data is where its
+// elements are.
 nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, void** data);
 
 }  // namespace fovea::python

@@ -22,12 +22,14 @@ int64_t ToInteger(const std::string& name, const std::string& text, int64_t leas
   char* end = nullptr;
   errno = 0;
   const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || std::strchr(" \t\n\v\f\r", text[0]) != nullptr || *end != '\0' || errno != 0 || end != text.c_str() + text.size()) {
+  if (text.empty() || std::strchr(" \t\n\v\f\r", text[0]) != nullptr || *end != '\0' ||
+      errno != 0 || end != text.c_str() + text.size()) {
     throw Failure(name + " = '" + text + "', expected an integer");
   }
   if (value < least || value > most) {
-    throw Failure(name + " = " + text + ", expected " +
-                  (value < least ? "at least " + std::to_string(least) : "at most " + std::to_string(most)));
+    throw Failure(
+        name + " = " + text + ", expected " +
+        (value < least ? "at least " + std::to_string(least) : "at most " + std::to_string(most)));
   }
   return value;
 }
@@ -41,7 +43,8 @@ Args::Args(const Command& command, const std::vector<std::string>& words) {
     const std::string name = words[n].substr(0, equals);
     const Option* const option = Find(command, name);
     if (option == nullptr) {
-      throw Failure((name.compare(0, 1, "-") == 0 ? "unknown option '" : "unexpected argument '") + name + "'" + see_help);
+      throw Failure((name.compare(0, 1, "-") == 0 ? "unknown option '" : "unexpected argument '") +
+                    name + "'" + see_help);
     }
     std::string value;
     if (option->value == nullptr) {
@@ -49,7 +52,8 @@ Args::Args(const Command& command, const std::vector<std::string>& words) {
     } else if (equals != std::string::npos) {
       value = words[n].substr(equals + 1);
     } else {
-      if (n + 1 == words.size()) throw Failure(name + " needs a value, " + option->value + see_help);
+      if (n + 1 == words.size())
+        throw Failure(name + " needs a value, " + option->value + see_help);
       value = words[++n];
     }
     if (!values_.emplace(name, value).second) throw Failure(name + " is given twice");
@@ -61,7 +65,8 @@ std::string Args::Text(const std::string& name, const std::string& fallback) con
   return value == values_.end() ? fallback : value->second;
 }
 
-int64_t Args::Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const {
+int64_t Args::Integer(const std::string& name, int64_t fallback, int64_t least,
+                      int64_t most) const {
   return Has(name) ? ToInteger(name, Text(name), least, most) : fallback;
 }
 
@@ -91,19 +96,23 @@ std::vector<std::string> Args::List(const std::string& name, const std::string& 
   return parts;
 }
 
-std::vector<int64_t> Args::Integers(const std::string& name, const std::string& fallback, int64_t least, int64_t most) const {
+std::vector<int64_t> Args::Integers(const std::string& name, const std::string& fallback,
+                                    int64_t least, int64_t most) const {
   std::vector<int64_t> values;
-  for (const std::string& part : List(name, fallback)) values.push_back(ToInteger(name, part, least, most));
+  for (const std::string& part : List(name, fallback))
+    values.push_back(ToInteger(name, part, least, most));
   return values;
 }
 
 std::string Help(const Command& command) {
   const auto title = [](const Option& option) {
-    return std::string(option.name) + (option.value == nullptr ? "" : std::string(" ") + option.value);
+    return std::string(option.name) +
+           (option.value == nullptr ? "" : std::string(" ") + option.value);
   };
   size_t width = 0;
   for (const Option& option : command.options) width = std::max(width, title(option).size());
-  std::string text = std::string("usage: fovea ") + command.name + " [options]\n\n" + command.summary + "\n\n";
+  std::string text =
+      std::string("usage: fovea ") + command.name + " [options]\n\n" + command.summary + "\n\n";
   for (const Option& option : command.options) {
     const std::string name = title(option);
     text += "  " + name + std::string(width - name.size() + 2, ' ') + option.help + "\n";

@@ -25,16 +25,19 @@ struct Command {
 // What was given. Values of the wrong form throw a Failure that names the option.
 class Args {
  public:
-  // `words` are those behind the command's name: "--name value", "--name=value" or "--flag". Throws on unknown options, missing values, and
-  // options given twice.
+  // `words` are those behind the command's name: "--name value", "--name=value" or "--flag". Throws
+  // on unknown options, missing values, and options given twice.
   Args(const Command& command, const std::vector<std::string>& words);
 
   bool Has(const std::string& name) const { return values_.count(name) != 0; }
   std::string Text(const std::string& name, const std::string& fallback = "") const;
   int64_t Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const;
-  double Number(const std::string& name, double fallback) const;                              // finite
-  std::vector<std::string> List(const std::string& name, const std::string& fallback) const;  // separated by commas, none empty
-  std::vector<int64_t> Integers(const std::string& name, const std::string& fallback, int64_t least, int64_t most) const;
+  // finite
+  double Number(const std::string& name, double fallback) const;
+  // separated by commas, none empty
+  std::vector<std::string> List(const std::string& name, const std::string& fallback) const;
+  std::vector<int64_t> Integers(const std::string& name, const std::string& fallback, int64_t least,
+                                int64_t most) const;
 
  private:
   std::map<std::string, std::string> values_;

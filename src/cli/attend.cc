@@ -21,16 +21,20 @@ struct Loaded {
   files::Buffer out, lse, weights;
 };
 
-// The tensor that an option names, as a view, or an absent one. `axes`: what it must have, for messages; empty: up to four of any meaning.
-TensorView LoadView(const Args& args, const char* option, const char* axes, files::FileTensor* tensor) {
+// The tensor that an option names, as a view, or an absent one. `axes`: what it must have, for
+// messages; empty: up to four of any meaning.
+TensorView LoadView(const Args& args, const char* option, const char* axes,
+                    files::FileTensor* tensor) {
   if (!args.Has(option)) return {};
   std::string error;
-  if (!files::Load(args.Text(option), tensor, &error)) throw Failure(std::string(option) + ": " + error);
+  if (!files::Load(args.Text(option), tensor, &error))
+    throw Failure(std::string(option) + ": " + error);
   const size_t rank = tensor->info.shape.size();
   size_t expected = 0;
   for (const char* p = axes; *p != '\0'; ++p) expected += *p == ',' || *p == '[';
   if (expected != 0 ? rank != expected : rank < 1 || rank > kMaxRank) {
-    throw Failure(std::string(option) + ": " + args.Text(option) + " has the shape " + files::ToString(tensor->info.shape) + ", expected " +
+    throw Failure(std::string(option) + ": " + args.Text(option) + " has the shape " +
+                  files::ToString(tensor->info.shape) + ", expected " +
                   (expected != 0 ? axes : "one to four axes"));
   }
   return tensor->View();
@@ -38,7 +42,8 @@ TensorView LoadView(const Args& args, const char* option, const char* axes, file
 
 void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
   for (const char* option : {"--q", "--k", "--v"}) {
-    if (!args.Has(option)) throw Failure(std::string(option) + " is missing; see fovea attend --help");
+    if (!args.Has(option))
+      throw Failure(std::string(option) + " is missing; see fovea attend --help");
   }
   Problem& p = loaded->problem;
   p.q = LoadView(args, "--q", bthd ? "[B, Tq, Hq, dk]" : "[B, Hq, Tq, dk]", &loaded->q);
@@ -61,17 +66,20 @@ void ReadScore(const Args& args, Loaded* loaded) {
   score.softcap = static_cast<float>(args.Number("--softcap", 0));
   if (args.Has("--causal")) {
     const std::string causal = args.Text("--causal");
-    if (causal != "top-left" && causal != "bottom-right") throw Failure("--causal = '" + causal + "', expected top-left or bottom-right");
+    if (causal != "top-left" && causal != "bottom-right")
+      throw Failure("--causal = '" + causal + "', expected top-left or bottom-right");
     score.causal = causal == "top-left" ? Causal::kTopLeft : Causal::kBottomRight;
   }
   if (args.Has("--window")) {
     const std::vector<int64_t> window = args.Integers("--window", "", -1, INT64_MAX);
-    if (window.size() != 2) throw Failure("--window = '" + args.Text("--window") + "', expected LEFT,RIGHT");
+    if (window.size() != 2)
+      throw Failure("--window = '" + args.Text("--window") + "', expected LEFT,RIGHT");
     score.window = {window[0], window[1]};
   }
   if (args.Has("--query-offset")) {
     const std::string offset = args.Text("--query-offset");
-    if (offset.find(".npy") != std::string::npos || offset.find(".safetensors") != std::string::npos) {
+    if (offset.find(".npy") != std::string::npos ||
+        offset.find(".safetensors") != std::string::npos) {
       score.query_offsets = LoadView(args, "--query-offset", "[B]", &loaded->query_offsets);
     } else {
       score.query_offset = args.Integer("--query-offset", 0, INT64_MIN, INT64_MAX);
@@ -81,7 +89,8 @@ void ReadScore(const Args& args, Loaded* loaded) {
 
 // An output of that shape: memory in *buffer, or none if `buffer` is null.
 template <size_t N>
-MutableTensorView Output(const char* name, DType dtype, const int64_t (&shape)[N], files::Buffer* buffer) {
+MutableTensorView Output(const char* name, DType dtype, const int64_t (&shape)[N],
+                         files::Buffer* buffer) {
   uint64_t bytes;
   const std::vector<int64_t> sizes(shape, shape + N);
   if (!files::ShapeBytes(sizes, SizeOf(dtype), &bytes))
@@ -93,21 +102,27 @@ MutableTensorView Output(const char* name, DType dtype, const int64_t (&shape)[N
 // The problem's outputs, with memory or without: a plan wants their shapes first.
 void SetOutputs(const Args& args, bool bthd, bool with_memory, Loaded* loaded) {
   Problem& p = loaded->problem;
-  const int64_t B = p.q.shape[0], Hq = p.q.shape[1], Tq = p.q.shape[2], Tk = p.k.shape[2], dv = p.v.shape[3];
+  const int64_t B = p.q.shape[0], Hq = p.q.shape[1], Tq = p.q.shape[2], Tk = p.k.shape[2],
+                dv = p.v.shape[3];
   if (bthd) {
-    p.out = SwapAxes(Output("out", p.q.dtype, {B, Tq, Hq, dv}, with_memory ? &loaded->out : nullptr), 1, 2);
+    p.out = SwapAxes(
+        Output("out", p.q.dtype, {B, Tq, Hq, dv}, with_memory ? &loaded->out : nullptr), 1, 2);
   } else {
     p.out = Output("out", p.q.dtype, {B, Hq, Tq, dv}, with_memory ? &loaded->out : nullptr);
   }
-  if (args.Has("--lse") || args.Has("--check")) p.lse = Output("lse", DType::kF32, {B, Hq, Tq}, with_memory ? &loaded->lse : nullptr);
-  if (args.Has("--weights")) p.weights = Output("weights", DType::kF32, {B, Hq, Tq, Tk}, with_memory ? &loaded->weights : nullptr);
+  if (args.Has("--lse") || args.Has("--check"))
+    p.lse = Output("lse", DType::kF32, {B, Hq, Tq}, with_memory ? &loaded->lse : nullptr);
+  if (args.Has("--weights"))
+    p.weights =
+        Output("weights", DType::kF32, {B, Hq, Tq, Tk}, with_memory ? &loaded->weights : nullptr);
 }
 
 files::Writer CollectOutputs(const Args& args, bool bthd, const Problem& problem) {
   files::Writer writer;
   const auto add = [&](const char* option, const char* name, const TensorView& view) {
     std::string error;
-    if (args.Has(option) && !writer.Add(args.Text(option), name, view, &error)) throw Failure(std::string(option) + ": " + error);
+    if (args.Has(option) && !writer.Add(args.Text(option), name, view, &error))
+      throw Failure(std::string(option) + ": " + error);
   };
   add("--out", "out", bthd ? SwapAxes(problem.out, 1, 2) : problem.out);
   add("--lse", "lse", problem.lse);
@@ -117,17 +132,20 @@ files::Writer CollectOutputs(const Args& args, bool bthd, const Problem& problem
 
 int ReportAccuracy(const Problem& problem, Product product) {
   const bench::Accuracy accuracy = bench::CompareAllRows(problem, product);
-  std::printf("check     largest error %.3g (bound %.3g there), lse %.3g, weights %.3g: %s\n", accuracy.max_error, accuracy.bound,
-              accuracy.max_lse_error, accuracy.max_weights_error, accuracy.ok() ? "within bounds" : "OUT OF BOUNDS");
+  std::printf("check     largest error %.3g (bound %.3g there), lse %.3g, weights %.3g: %s\n",
+              accuracy.max_error, accuracy.bound, accuracy.max_lse_error,
+              accuracy.max_weights_error, accuracy.ok() ? "within bounds" : "OUT OF BOUNDS");
   return accuracy.ok() ? kFine : kWrong;
 }
 
 int RunAttend(const Args& args) {
   if (!args.Has("--out") && !args.Has("--lse") && !args.Has("--weights") && !args.Has("--check")) {
-    throw Failure("nothing to do: give --out, --lse, --weights or --check; see fovea attend --help");
+    throw Failure(
+        "nothing to do: give --out, --lse, --weights or --check; see fovea attend --help");
   }
   const std::string layout = args.Text("--layout", "BHTD");
-  if (layout != "BHTD" && layout != "BTHD") throw Failure("--layout = '" + layout + "', expected BHTD or BTHD");
+  if (layout != "BHTD" && layout != "BTHD")
+    throw Failure("--layout = '" + layout + "', expected BHTD or BTHD");
   const bool bthd = layout == "BTHD";
   PlanOptions options;
   options.target = TargetFor(args.Text("--isa", "auto"));
@@ -160,7 +178,8 @@ int RunAttend(const Args& args) {
 
 Command AttendCommand() {
   return {"attend",
-          "Computes attention of tensors in files. FILE is FILE.npy or FILE.safetensors:NAME; the outputs of one .safetensors file are\n"
+          "Computes attention of tensors in files. FILE is FILE.npy or FILE.safetensors:NAME; the "
+          "outputs of one .safetensors file are\n"
           "written together.",
           {
               {"--q", "FILE", "queries [B, Hq, Tq, dk]"},
@@ -173,11 +192,15 @@ Command AttendCommand() {
               {"--scale", "X", "factor of q·k (default 1/sqrt(dk))"},
               {"--softcap", "X", "scores become X·tanh(score/X)"},
               {"--alibi", "FILE", "ALiBi slopes, f32 [Hq]"},
-              {"--bias", "FILE", "added to the scores; up to four axes that broadcast to [B, Hq, Tq, Tk]"},
+              {"--bias", "FILE",
+               "added to the scores; up to four axes that broadcast to [B, Hq, Tq, Tk]"},
               {"--mask", "FILE", "bool or u8, true = attend; broadcasts as the bias does"},
-              {"--causal", "top-left|bottom-right", "queries see no later key; aligned at the first or at the last query and key"},
-              {"--window", "LEFT,RIGHT", "keys seen before and behind a query's own position; -1 = no limit"},
-              {"--query-offset", "N|FILE", "position of query 0 among the keys; a file holds one per sequence, i32 or i64 [B]"},
+              {"--causal", "top-left|bottom-right",
+               "queries see no later key; aligned at the first or at the last query and key"},
+              {"--window", "LEFT,RIGHT",
+               "keys seen before and behind a query's own position; -1 = no limit"},
+              {"--query-offset", "N|FILE",
+               "position of query 0 among the keys; a file holds one per sequence, i32 or i64 [B]"},
               {"--q-lengths", "FILE", "queries of each sequence, i32 or i64 [B]"},
               {"--kv-lengths", "FILE", "keys of each sequence, i32 or i64 [B]"},
               {"--sinks", "FILE", "a logit per head that only adds to the denominator, f32 [Hq]"},
@@ -185,7 +208,8 @@ Command AttendCommand() {
               {"--engine", "auto|tile|row", "kernel (default auto)"},
               {"--product", "auto|f32|bf16", "what multiplies (default auto)"},
               {"--threads", "N", "default 1"},
-              {"--check", nullptr, "compare with the reference in double; exit code 1 if out of bounds"},
+              {"--check", nullptr,
+               "compare with the reference in double; exit code 1 if out of bounds"},
           },
           RunAttend};
 }

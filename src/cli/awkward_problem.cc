@@ -11,7 +11,8 @@ namespace fovea::cli {
 namespace {
 
 // Around vectors of 4 … 16 lanes, tiles of 32 rows and blocks of 64 keys.
-constexpr int64_t kSizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 67};
+constexpr int64_t kSizes[] = {1,  2,  3,  4,  5,  7,  8,  9,  12, 15, 16,
+                              17, 23, 31, 32, 33, 47, 63, 64, 65, 67};
 constexpr int64_t kChannels[] = {1, 2, 3, 5, 8, 13, 16, 17, 32, 40, 64, 65, 80};
 constexpr int64_t kLongKeys = 1100;
 constexpr char kPoison = 0x7f;  // in every byte: above 1e38 or a NaN
@@ -31,27 +32,29 @@ enum Options : unsigned {
   kAlibi = 512,
   kSinks = 1024,
 };
-constexpr unsigned kCombinations[] = {kPlain,
-                                      kTopLeft,
-                                      kBottomRight,
-                                      kWindow,
-                                      kOffset | kTopLeft,
-                                      kLengths,
-                                      kMask,
-                                      kBias,
-                                      kScale,
-                                      kSoftcap,
-                                      kAlibi,
-                                      kSinks,
-                                      kLengths | kBottomRight | kWindow,
-                                      kMask | kBias | kSinks,
-                                      kSoftcap | kAlibi | kTopLeft,
-                                      kBottomRight | kWindow | kLengths | kMask | kBias | kScale | kSoftcap | kAlibi | kSinks};
+constexpr unsigned kCombinations[] = {
+    kPlain,
+    kTopLeft,
+    kBottomRight,
+    kWindow,
+    kOffset | kTopLeft,
+    kLengths,
+    kMask,
+    kBias,
+    kScale,
+    kSoftcap,
+    kAlibi,
+    kSinks,
+    kLengths | kBottomRight | kWindow,
+    kMask | kBias | kSinks,
+    kSoftcap | kAlibi | kTopLeft,
+    kBottomRight | kWindow | kLengths | kMask | kBias | kScale | kSoftcap | kAlibi | kSinks};
 constexpr int kCombinationCount = sizeof(kCombinations) / sizeof(kCombinations[0]);
 
 }  // namespace
 
-AwkwardProblem::AwkwardProblem(uint64_t seed, int index) : state_(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(index) + 1) {
+AwkwardProblem::AwkwardProblem(uint64_t seed, int index)
+    : state_(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(index) + 1) {
   for (int warm_up = 0; warm_up < 8; ++warm_up) Draw(2);
   DrawSizes(index);
   DrawTypes();
@@ -59,14 +62,16 @@ AwkwardProblem::AwkwardProblem(uint64_t seed, int index) : state_(seed * 0x9e377
   MakeTensors(bthd);
   DrawScore(index);
   const auto text = [](int64_t n) { return std::to_string(n); };
-  description_ = "problem " + text(index) + " of seed " + std::to_string(seed) + ": B " + text(B_) + ", Hq/Hkv " + text(Hq_) + "/" +
-                 text(Hkv_) + ", Tq " + text(Tq_) + ", Tk " + text(Tk_) + ", dk " + text(dk_) + ", dv " + text(dv_) +
-                 (bthd ? ", BTHD" : "") + ", q " + Name(q_type_) + ", k " + Name(k_type_) + ", v " + Name(v_type_) + ", out " +
-                 Name(out_type_);
+  description_ = "problem " + text(index) + " of seed " + std::to_string(seed) + ": B " + text(B_) +
+                 ", Hq/Hkv " + text(Hq_) + "/" + text(Hkv_) + ", Tq " + text(Tq_) + ", Tk " +
+                 text(Tk_) + ", dk " + text(dk_) + ", dv " + text(dv_) + (bthd ? ", BTHD" : "") +
+                 ", q " + Name(q_type_) + ", k " + Name(k_type_) + ", v " + Name(v_type_) +
+                 ", out " + Name(out_type_);
 }
 
 void AwkwardProblem::DrawSizes(int index) {
-  constexpr size_t kSizeCount = sizeof(kSizes) / sizeof(kSizes[0]), kChannelCount = sizeof(kChannels) / sizeof(kChannels[0]);
+  constexpr size_t kSizeCount = sizeof(kSizes) / sizeof(kSizes[0]),
+                   kChannelCount = sizeof(kChannels) / sizeof(kChannels[0]);
   B_ = 1 + static_cast<int64_t>(Draw(2));
   Hkv_ = 1 + static_cast<int64_t>(Draw(2));
   Hq_ = Hkv_ * (1 + static_cast<int64_t>(Draw(3)));
@@ -75,7 +80,8 @@ void AwkwardProblem::DrawSizes(int index) {
   dk_ = kChannels[Draw(kChannelCount)];
   dv_ = Draw(2) == 0 ? dk_ : kChannels[Draw(kChannelCount)];
   // Every fourth round through the options is decode over keys long enough to be split.
-  if (index / kCombinationCount % 4 == 3) Tq_ = 1 + static_cast<int64_t>(Draw(2)), Tk_ = kLongKeys + static_cast<int64_t>(Draw(64));
+  if (index / kCombinationCount % 4 == 3)
+    Tq_ = 1 + static_cast<int64_t>(Draw(2)), Tk_ = kLongKeys + static_cast<int64_t>(Draw(64));
 }
 
 // f32 half of the time, then bf16 (which products exist for) as often as mixed.
@@ -109,8 +115,10 @@ void AwkwardProblem::DrawScore(int index) {
   Score& score = problem_.score;
   if (options & kTopLeft) score.causal = Causal::kTopLeft;
   if (options & kBottomRight) score.causal = Causal::kBottomRight;
-  if (options & kWindow) score.window = {static_cast<int64_t>(Draw(40)) - 1, static_cast<int64_t>(Draw(20)) - 1};
-  if (options & kOffset) score.query_offset = static_cast<int64_t>(Draw(2 * static_cast<uint64_t>(Tk_))) - Tk_ / 2;
+  if (options & kWindow)
+    score.window = {static_cast<int64_t>(Draw(40)) - 1, static_cast<int64_t>(Draw(20)) - 1};
+  if (options & kOffset)
+    score.query_offset = static_cast<int64_t>(Draw(2 * static_cast<uint64_t>(Tk_))) - Tk_ / 2;
   if (options & kScale) score.scale = Draw(2) == 0 ? -0.3f : 0.7f;
   if (options & kSoftcap) score.softcap = 1.5f;
   if (options & kLengths) {
@@ -128,7 +136,8 @@ void AwkwardProblem::DrawScore(int index) {
   }
   if (options & kBias) {
     FillFloats(&bias_, Hq_ * Tq_ * Tk_);
-    for (size_t n = 0; n < bias_.size(); n += 11) bias_[n] = -std::numeric_limits<float>::infinity();
+    for (size_t n = 0; n < bias_.size(); n += 11)
+      bias_[n] = -std::numeric_limits<float>::infinity();
     score.bias = View(static_cast<const float*>(bias_.data()), {int64_t{1}, Hq_, Tq_, Tk_});
   }
   if (options & kAlibi) {
@@ -143,11 +152,13 @@ void AwkwardProblem::DrawScore(int index) {
 
 void AwkwardProblem::ClearOutputs() {
   std::memset(out_.data(), kPoison, out_.size());
-  for (std::vector<float>* values : {&lse_, &weights_}) std::memset(values->data(), kPoison, values->size() * sizeof(float));
+  for (std::vector<float>* values : {&lse_, &weights_})
+    std::memset(values->data(), kPoison, values->size() * sizeof(float));
 }
 
 uint64_t AwkwardProblem::Draw(uint64_t below) {
-  state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;  // xorshift64* (Vigna 2016)
+  // xorshift64* (Vigna 2016)
+  state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
   return (state_ * 0x2545f4914f6cdd1du >> 32) % below;
 }
 

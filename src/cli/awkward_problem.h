@@ -10,8 +10,9 @@
 
 namespace fovea::cli {
 
-// Problem number `index` of the sequence that `seed` starts: sizes around those of vectors, tiles and blocks, grouped heads, dv ≠ dk, f32,
-// bf16 and mixed types, both layouts, long keys for one query, and every option of a score alone and together. The same on every machine.
+// Problem number `index` of the sequence that `seed` starts: sizes around those of vectors, tiles
+// and blocks, grouped heads, dv ≠ dk, f32, bf16 and mixed types, both layouts, long keys for one
+// query, and every option of a score alone and together. The same on every machine.
 class AwkwardProblem {
  public:
   AwkwardProblem(uint64_t seed, int index);
@@ -33,7 +34,8 @@ class AwkwardProblem {
 
   uint64_t state_;
   int64_t B_ = 1, Hq_ = 1, Hkv_ = 1, Tq_ = 1, Tk_ = 1, dk_ = 1, dv_ = 1;
-  DType q_type_ = DType::kF32, k_type_ = DType::kF32, v_type_ = DType::kF32, out_type_ = DType::kF32;
+  DType q_type_ = DType::kF32, k_type_ = DType::kF32, v_type_ = DType::kF32,
+        out_type_ = DType::kF32;
   std::vector<char> q_, k_, v_, out_;
   std::vector<float> bias_, slopes_, sinks_, lse_, weights_;
   std::vector<uint8_t> mask_;

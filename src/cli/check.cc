@@ -1,4 +1,5 @@
-// fovea check: is this build right on this machine? Every usable instruction set and engine against the reference in double.
+// fovea check: is this build right on this machine? Every usable instruction set and engine against
+// the reference in double.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -23,7 +24,8 @@ struct Verdict {
   std::string first_wrong, refusal;
 };
 
-void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& executor, Verdict* verdict) {
+void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& executor,
+           Verdict* verdict) {
   awkward.ClearOutputs();
   Plan plan;
   Status status = Plan::Create(awkward.problem(), options, &plan);
@@ -32,7 +34,8 @@ void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& execut
     if (verdict->refusal.empty()) verdict->refusal = status.message();
     return;
   }
-  if (status.ok()) status = Run(plan, awkward.problem(), OwnedWorkspace(plan, executor).get(), executor);
+  if (status.ok())
+    status = Run(plan, awkward.problem(), OwnedWorkspace(plan, executor).get(), executor);
   if (!status.ok()) throw Failure(awkward.description() + ": " + status.message());
   const bench::Accuracy accuracy = bench::CompareAllRows(awkward.problem(), plan.product());
   ++verdict->computed;
@@ -44,11 +47,14 @@ void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& execut
 }
 
 void PrintVerdict(const PlanOptions& options, const Verdict& verdict) {
-  std::printf("%-11s  %-6s  %8d  %9.2g  %9.2g  %9.2g  %10.0f%%  %s", Name(options.target), Name(options.engine), verdict.computed,
-              verdict.max_error, verdict.max_lse_error, verdict.max_weights_error, 100 * verdict.worst_share,
+  std::printf("%-11s  %-6s  %8d  %9.2g  %9.2g  %9.2g  %10.0f%%  %s", Name(options.target),
+              Name(options.engine), verdict.computed, verdict.max_error, verdict.max_lse_error,
+              verdict.max_weights_error, 100 * verdict.worst_share,
               verdict.wrong == 0 ? "fine" : "WRONG");
-  if (verdict.unsupported > 0) std::printf(" (%d not supported: %s)", verdict.unsupported, verdict.refusal.c_str());
-  if (verdict.wrong > 0) std::printf(" in %d; first %s", verdict.wrong, verdict.first_wrong.c_str());
+  if (verdict.unsupported > 0)
+    std::printf(" (%d not supported: %s)", verdict.unsupported, verdict.refusal.c_str());
+  if (verdict.wrong > 0)
+    std::printf(" in %d; first %s", verdict.wrong, verdict.first_wrong.c_str());
   std::printf("\n");
 }
 
@@ -58,8 +64,10 @@ int RunCheck(const Args& args) {
   const std::vector<Target> targets = TargetsFor(args.Text("--isa", "all"));
   const Threads threads(static_cast<int>(args.Integer("--threads", 1, 1, 1024)));
 
-  std::printf("%d problems of seed %llu against the reference in double\n", problems, static_cast<unsigned long long>(seed));
-  std::printf("%-11s  %-6s  %8s  %9s  %9s  %9s  %11s\n", "isa", "engine", "problems", "max error", "of lse", "of weights", "of bound");
+  std::printf("%d problems of seed %llu against the reference in double\n", problems,
+              static_cast<unsigned long long>(seed));
+  std::printf("%-11s  %-6s  %8s  %9s  %9s  %9s  %11s\n", "isa", "engine", "problems", "max error",
+              "of lse", "of weights", "of bound");
   std::fflush(stdout);
   Progress progress(targets.size() * 2);
   bool all_fine = true;
@@ -87,7 +95,8 @@ int RunCheck(const Args& args) {
 
 Command CheckCommand() {
   return {"check",
-          "Tests this build on this machine: small awkward problems on every usable instruction set and engine against the reference.\n"
+          "Tests this build on this machine: small awkward problems on every usable instruction "
+          "set and engine against the reference.\n"
           "Exit code 1 if any result is out of its bound.",
           {
               {"--isa", "all|best|NAMES", "instruction sets (default all)"},

@@ -1,4 +1,5 @@
-// Workloads beside their bases, timed in turns of one run: what a modifier or a shape costs, told from the noise of a shared machine.
+// Workloads beside their bases, timed in turns of one run: what a modifier or a shape costs, told
+// from the noise of a shared machine.
 #ifndef FOVEA_CLI_COMPARISON_H_
 #define FOVEA_CLI_COMPARISON_H_
 
@@ -19,8 +20,10 @@ struct Contender {
   size_t base = 0;  // its place in the list; a base is its own
 };
 
-// The workloads with their bases (bench::BaseOf, or `base` for all), which are put in front of the first that needs them where they are not listed.
-std::vector<Contender> WithBases(const std::vector<bench::Workload>& workloads, const bench::Workload* base);
+// The workloads with their bases (bench::BaseOf, or `base` for all), which are put in front of the
+// first that needs them where they are not listed.
+std::vector<Contender> WithBases(const std::vector<bench::Workload>& workloads,
+                                 const bench::Workload* base);
 
 struct Comparison {
   Measurement measurement;
@@ -31,10 +34,13 @@ struct Comparison {
   bool HasShapeOfBase() const { return measurement.workload.HasShapeOf(base); }
 };
 
-// Times all contenders in turns; nothing is timed if a result is wrong. `tensors` are theirs, in order. Memory is read at options.read_gbps for all:
-// what reading reaches is not measured again. `begin` is called when checking is over. Throws a Failure if the library refuses a workload.
-std::vector<Comparison> Compare(const std::vector<Contender>& contenders, const std::vector<bench::WorkloadTensors>& tensors,
-                                const MeasurementOptions& options, const std::function<void()>& begin);
+// Times all contenders in turns; nothing is timed if a result is wrong. `tensors` are theirs, in
+// order. Memory is read at options.read_gbps for all: what reading reaches is not measured again.
+// `begin` is called when checking is over. Throws a Failure if the library refuses a workload.
+std::vector<Comparison> Compare(const std::vector<Contender>& contenders,
+                                const std::vector<bench::WorkloadTensors>& tensors,
+                                const MeasurementOptions& options,
+                                const std::function<void()>& begin);
 
 // All of it under the names of the documented JSON lines.
 nlohmann::ordered_json ToJson(const Comparison& comparison);

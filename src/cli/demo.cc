@@ -1,4 +1,5 @@
-// fovea demo: attention of real models on every usable instruction set, a picture of what a head attends to, and speed.
+// fovea demo: attention of real models on every usable instruction set, a picture of what a head
+// attends to, and speed.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ namespace {
 
 constexpr double kSecondsPerWorkload = 0.4;
 
-// Of the first captured problem with tokens; this head looks at the token before and at the start of the sentence.
+// Of the first captured problem with tokens; this head looks at the token before and at the start
+// of the sentence.
 constexpr size_t kPictureSequence = 2;
 constexpr int64_t kPictureHead = 5;
 
@@ -36,7 +38,8 @@ Bounds BoundsOf(const Problem& problem) {
   const reference::Sizes sizes = reference::SizesOf(problem);
   Bounds bounds;
   for (int64_t row = 0; row < sizes.B * sizes.Hq * sizes.Tq; ++row) {
-    const reference::Row r = reference::ForwardRow(problem, row / (sizes.Hq * sizes.Tq), row / sizes.Tq % sizes.Hq, row % sizes.Tq);
+    const reference::Row r = reference::ForwardRow(problem, row / (sizes.Hq * sizes.Tq),
+                                                   row / sizes.Tq % sizes.Hq, row % sizes.Tq);
     const double tolerance = reference::RelativeTolerance(r);
     // The stored values are rounded to f32 once more.
     bounds.out.push_back((tolerance + std::ldexp(1.0, -24)) * r.max_abs_value);
@@ -53,7 +56,8 @@ struct Error {
 Error ErrorOn(const RealProblem& real, const Bounds& bounds, Target target) {
   Problem problem = real.View();
   const std::vector<int64_t>& s = real.out.info.shape;
-  std::vector<float> out(static_cast<size_t>(s[0] * s[1] * s[2] * s[3])), lse(static_cast<size_t>(s[0] * s[1] * s[2]));
+  std::vector<float> out(static_cast<size_t>(s[0] * s[1] * s[2] * s[3])),
+      lse(static_cast<size_t>(s[0] * s[1] * s[2]));
   problem.out = View(out.data(), {s[0], s[1], s[2], s[3]});
   problem.lse = View(lse.data(), {s[0], s[1], s[2]});
   PlanOptions options;
@@ -70,7 +74,8 @@ Error ErrorOn(const RealProblem& real, const Bounds& bounds, Target target) {
     if (!(difference <= error.max)) error.max = difference;
   }
   for (size_t n = 0; n < lse.size(); ++n) {
-    error.fine &= lse[n] == stored_lse[n] || std::fabs(double{lse[n]} - double{stored_lse[n]}) <= bounds.lse[n];
+    error.fine &= lse[n] == stored_lse[n] ||
+                  std::fabs(double{lse[n]} - double{stored_lse[n]}) <= bounds.lse[n];
   }
   return error;
 }
@@ -99,8 +104,10 @@ bool ShowErrors(const std::vector<std::unique_ptr<RealProblem>>& problems) {
 // The weights of one head over the tokens of one sentence.
 void ShowPicture(const RealProblem& real, int64_t head) {
   Problem problem = real.View();
-  const int64_t B = problem.q.shape[0], Hq = problem.q.shape[1], Tq = problem.q.shape[2], Tk = problem.k.shape[2], dv = problem.v.shape[3];
-  std::vector<float> out(static_cast<size_t>(B * Hq * Tq * dv)), all(static_cast<size_t>(B * Hq * Tq * Tk));
+  const int64_t B = problem.q.shape[0], Hq = problem.q.shape[1], Tq = problem.q.shape[2],
+                Tk = problem.k.shape[2], dv = problem.v.shape[3];
+  std::vector<float> out(static_cast<size_t>(B * Hq * Tq * dv)),
+      all(static_cast<size_t>(B * Hq * Tq * Tk));
   problem.out = View(out.data(), {B, Hq, Tq, dv});
   problem.weights = View(all.data(), {B, Hq, Tq, Tk});
   Compute(problem, PlanOptions(), SerialExecutor());
@@ -115,14 +122,18 @@ void ShowPicture(const RealProblem& real, int64_t head) {
     weights.insert(weights.end(), row, row + n);
   }
   const std::vector<std::string> labels(tokens.begin(), tokens.begin() + n);
-  std::printf("\nWhat head %lld of %s attends to (rows: queries, columns: keys):\n\n%s", static_cast<long long>(h), real.name.c_str(),
+  std::printf("\nWhat head %lld of %s attends to (rows: queries, columns: keys):\n\n%s",
+              static_cast<long long>(h), real.name.c_str(),
               HeatMap(weights, labels, labels, isatty(STDOUT_FILENO) != 0).c_str());
 }
 
 bool ShowSpeed() {
   Target best;
   Check(ActiveTarget(&best));
-  std::printf("\nSpeed on %s, one thread, f32; share of the multiply-add peak, for D1 of what reading memory reaches:\n", Name(best));
+  std::printf(
+      "\nSpeed on %s, one thread, f32; share of the multiply-add peak, for D1 of what reading "
+      "memory reaches:\n",
+      Name(best));
   static constexpr const char* kWorkloads[] = {"P1", "P2", "P3", "P4", "P5", "P6", "D1"};
   Progress progress(std::size(kWorkloads));
   bool fine = true;
@@ -139,13 +150,17 @@ bool ShowSpeed() {
     const Measurement m = MeasureWorkload(workload, tensors, options);
     progress.Clear();
     if (m.accuracy.ok()) {
-      std::printf("%s  B %2lld  Hq/Hkv %2lld/%-2lld  T %4lldx%-4lld  d %3lld %s  %8.2f ms  %7.1f GFLOP/s  %6.2f GB/s  %3.0f%%%s\n", name,
-                  static_cast<long long>(workload.B), static_cast<long long>(workload.Hq), static_cast<long long>(workload.Hkv),
-                  static_cast<long long>(workload.Tq), static_cast<long long>(workload.Tk), static_cast<long long>(workload.dk),
-                  workload.causal ? "causal" : "      ", 1e3 * m.timing.median_s, m.Gflops(), m.KvGbps(), 100 * m.Share(),
-                  m.noisy ? " noisy" : "");
+      std::printf(
+          "%s  B %2lld  Hq/Hkv %2lld/%-2lld  T %4lldx%-4lld  d %3lld %s  %8.2f ms  %7.1f GFLOP/s  "
+          "%6.2f GB/s  %3.0f%%%s\n",
+          name, static_cast<long long>(workload.B), static_cast<long long>(workload.Hq),
+          static_cast<long long>(workload.Hkv), static_cast<long long>(workload.Tq),
+          static_cast<long long>(workload.Tk), static_cast<long long>(workload.dk),
+          workload.causal ? "causal" : "      ", 1e3 * m.timing.median_s, m.Gflops(), m.KvGbps(),
+          100 * m.Share(), m.noisy ? " noisy" : "");
     } else {
-      std::printf("%s  WRONG: error %.3g, bound %.3g\n", name, m.accuracy.max_error, m.accuracy.bound);
+      std::printf("%s  WRONG: error %.3g, bound %.3g\n", name, m.accuracy.max_error,
+                  m.accuracy.bound);
       fine = false;
     }
     std::fflush(stdout);
@@ -156,7 +171,8 @@ bool ShowSpeed() {
 int RunDemo(const Args& args) {
   const std::vector<std::unique_ptr<RealProblem>> problems =
       LoadRealProblems(args.Text("--data", std::string(FOVEA_SOURCE_DIR) + "/tests/data/real"));
-  std::printf("%s, %d cores, %s\n", GetMachineInfo().cpu.c_str(), GetMachineInfo().cores, CompilerName().c_str());
+  std::printf("%s, %d cores, %s\n", GetMachineInfo().cpu.c_str(), GetMachineInfo().cores,
+              CompilerName().c_str());
   bool fine = ShowErrors(problems);
   for (const auto& real : problems) {
     if (real->tokens.empty()) continue;
@@ -171,9 +187,11 @@ int RunDemo(const Args& args) {
 
 Command DemoCommand() {
   return {"demo",
-          "Shows attention of real models on every usable instruction set, with errors; a head's weights as a picture; and speed.",
+          "Shows attention of real models on every usable instruction set, with errors; a head's "
+          "weights as a picture; and speed.",
           {
-              {"--data", "FOLDER", "the captured problems (default tests/data/real of the source tree)"},
+              {"--data", "FOLDER",
+               "the captured problems (default tests/data/real of the source tree)"},
               {"--head", "N", "of the picture (default 5)"},
               {"--no-speed", nullptr, "leave out the workloads"},
           },

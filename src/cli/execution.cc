@@ -58,14 +58,16 @@ Threads::Threads(int threads) {
   pool_ = MakeTbbExecutor(threads);
   if (pool_ == nullptr) throw std::bad_alloc();
 #else
-  throw Failure("--threads = " + std::to_string(threads) + ": this program was built without oneTBB and has one thread");
+  throw Failure("--threads = " + std::to_string(threads) +
+                ": this program was built without oneTBB and has one thread");
 #endif
 }
 
 Executor& Threads::executor() const { return pool_ != nullptr ? *pool_ : SerialExecutor(); }
 
 OwnedWorkspace::OwnedWorkspace(const Plan& plan, const Executor& executor)
-    : bytes_(plan.WorkspaceBytes(executor.Workers())), memory_(new char[std::max<size_t>(bytes_, 1)]) {}
+    : bytes_(plan.WorkspaceBytes(executor.Workers())),
+      memory_(new char[std::max<size_t>(bytes_, 1)]) {}
 
 void Compute(const Problem& problem, const PlanOptions& options, Executor& executor) {
   Plan plan;

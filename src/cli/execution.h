@@ -12,14 +12,16 @@
 
 namespace fovea::cli {
 
-// "best": the one that plans use by default; "all": every usable one, best first; else names. Throws on names that this machine cannot run.
+// "best": the one that plans use by default; "all": every usable one, best first; else names.
+// Throws on names that this machine cannot run.
 std::vector<Target> TargetsFor(const std::string& names);
 Target TargetFor(const std::string& name);  // one of the names, "auto" included
 
 Engine EngineFor(const std::string& name);    // "auto", "tile", "row"
 Product ProductFor(const std::string& name);  // "auto", "f32", "bf16"
 
-// One thread is the serial executor; more need oneTBB and throw where the program was built without it.
+// One thread is the serial executor; more need oneTBB and throw where the program was built without
+// it.
 class Threads {
  public:
   explicit Threads(int threads);

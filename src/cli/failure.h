@@ -1,4 +1,5 @@
-// How a command of the program gives up: one line for people. main() prints it and exits with kFailed.
+// How a command of the program gives up: one line for people. main() prints it and exits with
+// kFailed.
 #ifndef FOVEA_CLI_FAILURE_H_
 #define FOVEA_CLI_FAILURE_H_
 

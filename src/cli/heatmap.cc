@@ -11,7 +11,8 @@ constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
 constexpr int kColours[] = {16, 17, 54, 90, 126, 162, 203, 209, 215, 221, 228};
 constexpr size_t kLongestRowLabel = 12, kLongestColumnLabel = 8;
 
-// The code points of UTF-8 text, each as the bytes that make it; control characters as '?', so that no label steers the terminal.
+// The code points of UTF-8 text, each as the bytes that make it; control characters as '?', so that
+// no label steers the terminal.
 std::vector<std::string> Letters(const std::string& text) {
   std::vector<std::string> letters;
   for (const char c : text) {
@@ -56,7 +57,8 @@ std::string HeatMap(const std::vector<float>& weights, const std::vector<std::st
                     const std::vector<std::string>& column_labels, bool colour) {
   size_t margin = 0, height = 0;
   std::vector<std::vector<std::string>> columns;
-  for (const std::string& label : row_labels) margin = std::max(margin, std::min(Letters(label).size(), kLongestRowLabel));
+  for (const std::string& label : row_labels)
+    margin = std::max(margin, std::min(Letters(label).size(), kLongestRowLabel));
   for (const std::string& label : column_labels) {
     columns.push_back(Letters(label));
     height = std::max(height, std::min(columns.back().size(), kLongestColumnLabel));
@@ -79,10 +81,12 @@ std::string HeatMap(const std::vector<float>& weights, const std::vector<std::st
   }
   for (size_t i = 0; i < row_labels.size(); ++i) {
     text += Padded(row_labels[i], margin) + " ";
-    for (size_t j = 0; j < shown; ++j) text += Cell(weights[i * columns.size() + j], largest, width, colour);
+    for (size_t j = 0; j < shown; ++j)
+      text += Cell(weights[i * columns.size() + j], largest, width, colour);
     text += "\n";
   }
-  if (shown < columns.size()) text += "(" + std::to_string(columns.size() - shown) + " more columns at the right)\n";
+  if (shown < columns.size())
+    text += "(" + std::to_string(columns.size() - shown) + " more columns at the right)\n";
   return text;
 }
 

@@ -39,7 +39,8 @@ std::string CpuName() {
   if (const std::string name = FromProc("model name"); !name.empty()) {
     // Virtual machines hide the product's number, but not which generation it is.
     const std::string family = FromProc("cpu family"), model = FromProc("model\t");
-    return name + (family.empty() || model.empty() ? "" : " (family " + family + ", model " + model + ")");
+    return name +
+           (family.empty() || model.empty() ? "" : " (family " + family + ", model " + model + ")");
   }
   if (const std::string part = FromProc("CPU part"); !part.empty()) {
     return "CPU implementer " + FromProc("CPU implementer") + " part " + part;
@@ -58,13 +59,15 @@ int UsableCores() {
 std::vector<Cache> CachesFromSysfs() {
   std::vector<Cache> caches;
   for (int index = 0; index < 16; ++index) {
-    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
     Cache cache;
     long long kib = 0;
     if (std::sscanf(FirstLine(folder + "level").c_str(), "%d", &cache.level) != 1) break;
     if (std::sscanf(FirstLine(folder + "size").c_str(), "%lldK", &kib) != 1) continue;
     cache.kind = FirstLine(folder + "type");
-    std::transform(cache.kind.begin(), cache.kind.end(), cache.kind.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(cache.kind.begin(), cache.kind.end(), cache.kind.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     cache.bytes = int64_t{kib} * 1024;
     caches.push_back(cache);
   }
@@ -80,7 +83,8 @@ std::vector<Cache> CachesFromCpuid() {
       unsigned a, b, c, d;
       if (!__get_cpuid_count(leaf, index, &a, &b, &c, &d) || (a & 31) == 0) break;
       const unsigned type = a & 31;
-      const int64_t ways = int64_t{b >> 22} + 1, partitions = int64_t{b >> 12 & 1023} + 1, line = int64_t{b & 4095} + 1;
+      const int64_t ways = int64_t{b >> 22} + 1, partitions = int64_t{b >> 12 & 1023} + 1,
+                    line = int64_t{b & 4095} + 1;
       caches.push_back({static_cast<int>(a >> 5 & 7),
                         type == 1   ? "data"
                         : type == 2 ? "instruction"
@@ -106,9 +110,11 @@ MachineInfo GetMachineInfo() {
 
 std::string CompilerName() {
 #if defined(__clang__)
-  return "Clang " + std::to_string(__clang_major__) + "." + std::to_string(__clang_minor__) + "." + std::to_string(__clang_patchlevel__);
+  return "Clang " + std::to_string(__clang_major__) + "." + std::to_string(__clang_minor__) + "." +
+         std::to_string(__clang_patchlevel__);
 #elif defined(__GNUC__)
-  return "GCC " + std::to_string(__GNUC__) + "." + std::to_string(__GNUC_MINOR__) + "." + std::to_string(__GNUC_PATCHLEVEL__);
+  return "GCC " + std::to_string(__GNUC__) + "." + std::to_string(__GNUC_MINOR__) + "." +
+         std::to_string(__GNUC_PATCHLEVEL__);
 #else
   return "unknown";
 #endif
@@ -119,7 +125,8 @@ std::string ToBytes(double bytes) {
   size_t unit = 0;
   while (bytes >= 1024 && unit + 1 < sizeof(kUnits) / sizeof(kUnits[0])) bytes /= 1024, ++unit;
   char text[48];
-  std::snprintf(text, sizeof(text), bytes == std::floor(bytes) ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  std::snprintf(text, sizeof(text), bytes == std::floor(bytes) ? "%.0f %s" : "%.1f %s", bytes,
+                kUnits[unit]);
   return text;
 }
 

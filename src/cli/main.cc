@@ -1,4 +1,5 @@
-// The fovea program: picks the command, and turns whatever goes wrong into one line on stderr and an exit code.
+// The fovea program: picks the command, and turns whatever goes wrong into one line on stderr and
+// an exit code.
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -11,13 +12,16 @@
 namespace fovea::cli {
 namespace {
 
-std::vector<Command> Commands() { return {InfoCommand(), AttendCommand(), BenchCommand(), CheckCommand(), DemoCommand()}; }
+std::vector<Command> Commands() {
+  return {InfoCommand(), AttendCommand(), BenchCommand(), CheckCommand(), DemoCommand()};
+}
 
 std::string Usage() {
   std::string text = "usage: fovea COMMAND [options]\n\n";
   for (const Command& command : Commands()) {
     const std::string summary = command.summary;
-    text += "  " + std::string(command.name) + std::string(9 - std::string(command.name).size(), ' ') +
+    text += "  " + std::string(command.name) +
+            std::string(9 - std::string(command.name).size(), ' ') +
             summary.substr(0, summary.find('.') + 1) + "\n";
   }
   return text + "\nfovea COMMAND --help lists its options; fovea --version shows the version.\n";
@@ -52,7 +56,8 @@ int RunCommand(const std::vector<std::string>& words) {
   throw Failure("unknown command '" + words[0] + "'; see fovea --help");
 }
 
-// Names in files and arguments may hold anything; the line stays one line, and a terminal is not steered.
+// Names in files and arguments may hold anything; the line stays one line, and a terminal is not
+// steered.
 int Fail(std::string message) {
   for (char& c : message) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -64,7 +69,8 @@ int Fail(std::string message) {
 int Main(const std::vector<std::string>& words) {
   try {
     const int code = RunCommand(words);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return Fail("the output cannot be written");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return Fail("the output cannot be written");
     return code;
   } catch (const Failure& failure) {
     return Fail(failure.what());
@@ -78,4 +84,6 @@ int Main(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace fovea::cli
 
-int main(int argc, char** argv) { return fovea::cli::Main(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc)); }
+int main(int argc, char** argv) {
+  return fovea::cli::Main(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+}

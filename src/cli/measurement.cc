@@ -11,11 +11,13 @@
 namespace fovea::cli {
 namespace {
 
-constexpr double kDrift = 0.1;  // between the limits before and after: more, and their mean says little about the time between
+// between the limits before and after: more, and their mean says little about the time between
+constexpr double kDrift = 0.1;
 
 // Limits before and after a run become their mean.
 double MeanOf(const bench::Rate& before, const bench::Rate& after, bool* noisy) {
-  *noisy |= before.noisy || after.noisy || std::fabs(before.median - after.median) > kDrift * before.median;
+  *noisy |= before.noisy || after.noisy ||
+            std::fabs(before.median - after.median) > kDrift * before.median;
   return (before.median + after.median) / 2;
 }
 
@@ -40,9 +42,12 @@ Plan PlanFor(const bench::WorkloadTensors& tensors, const MeasurementOptions& op
 
 }  // namespace
 
-CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options,
-                         Executor& executor)
-    : plan_(PlanFor(tensors, options)), tensors_(&tensors), executor_(&executor), workspace_(plan_, executor) {
+CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+                         const MeasurementOptions& options, Executor& executor)
+    : plan_(PlanFor(tensors, options)),
+      tensors_(&tensors),
+      executor_(&executor),
+      workspace_(plan_, executor) {
   measurement_.workload = workload;
   measurement_.options = options;
   measurement_.engine = plan_.engine();
@@ -52,18 +57,24 @@ CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadT
   measurement_.accuracy = bench::CompareSampledRows(tensors.At(0), plan_.product());
 }
 
-void CheckedCall::Run(int64_t index) const { Check(fovea::Run(plan_, tensors_->At(index), workspace_.get(), *executor_)); }
+void CheckedCall::Run(int64_t index) const {
+  Check(fovea::Run(plan_, tensors_->At(index), workspace_.get(), *executor_));
+}
 
-Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options) {
+Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+                            const MeasurementOptions& options) {
   const Threads threads(options.threads);
   const CheckedCall call(workload, tensors, options, threads.executor());
   Measurement m = call.measurement();
   if (!m.accuracy.ok()) return m;
 
-  const auto peak = [&] { return bench::ProductGflops(options.target, m.product, options.threads); };
+  const auto peak = [&] {
+    return bench::ProductGflops(options.target, m.product, options.threads);
+  };
   const auto read = [&] {
-    return workload.IsDecode() ? bench::ReadGbps(tensors.kv_data(), tensors.kv_bytes(), options.threads)
-                               : bench::Rate{options.read_gbps, options.read_gbps, false};
+    return workload.IsDecode()
+               ? bench::ReadGbps(tensors.kv_data(), tensors.kv_bytes(), options.threads)
+               : bench::Rate{options.read_gbps, options.read_gbps, false};
   };
   bench::TimingOptions timing;
   timing.threads = options.threads;
@@ -83,7 +94,8 @@ std::optional<Baseline> MeasureBaseline(const bench::WorkloadTensors& tensors) {
   std::vector<float> scores;
   bench::TimingOptions timing;
   timing.seconds = 0;  // it is slow: no more runs than a median needs
-  baseline.timing = bench::Measure(timing, [&](int64_t index) { reference::StandardAttention(tensors.At(index), &scores); });
+  baseline.timing = bench::Measure(
+      timing, [&](int64_t index) { reference::StandardAttention(tensors.At(index), &scores); });
   baseline.matrix_bytes = static_cast<double>(reference::ScoreMatrixBytes(tensors.At(0)));
   return baseline;
 }
@@ -110,7 +122,9 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
                                  {"ok", m.accuracy.ok()},
                                  {"workspace_bytes", m.workspace_bytes}};
   if (!m.accuracy.ok()) return line;
-  const auto known = [](double value) { return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr); };
+  const auto known = [](double value) {
+    return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
   line["median_s"] = m.timing.median_s;
   line["min_s"] = m.timing.min_s;
   line["runs"] = m.timing.runs;
@@ -128,21 +142,26 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
 }
 
 std::string TableHeader() {
-  return "workload      isa          engine  thr  median ms     min ms  GFLOP/s     peak  share   KV GB/s     read  share  max error\n";
+  return "workload      isa          engine  thr  median ms     min ms  GFLOP/s     peak  share   "
+         "KV GB/s     read  share  max error\n";
 }
 
 std::string TableRow(const Measurement& m) {
   char text[256];
   if (!m.accuracy.ok()) {
-    std::snprintf(text, sizeof(text), "%-12s  %-11s  %-6s  %3d  WRONG: error %.3g, bound %.3g\n", m.workload.name.c_str(),
-                  Name(m.options.target), Name(m.engine), m.options.threads, m.accuracy.max_error, m.accuracy.bound);
+    std::snprintf(text, sizeof(text), "%-12s  %-11s  %-6s  %3d  WRONG: error %.3g, bound %.3g\n",
+                  m.workload.name.c_str(), Name(m.options.target), Name(m.engine),
+                  m.options.threads, m.accuracy.max_error, m.accuracy.bound);
     return text;
   }
   const double share_of_peak = m.peak_gflops > 0 ? m.Gflops() / m.peak_gflops : 0;
   const double share_of_read = m.read_gbps > 0 ? m.KvGbps() / m.read_gbps : 0;
-  std::snprintf(text, sizeof(text), "%-12s  %-11s  %-6s  %3d  %9.3f  %9.3f  %7.1f  %7.1f  %4.0f%%  %8.2f  %7.2f  %4.0f%%  %9.2g%s\n",
-                m.workload.name.c_str(), Name(m.options.target), Name(m.engine), m.options.threads, 1e3 * m.timing.median_s,
-                1e3 * m.timing.min_s, m.Gflops(), m.peak_gflops, 100 * share_of_peak, m.KvGbps(), m.read_gbps, 100 * share_of_read,
+  std::snprintf(text, sizeof(text),
+                "%-12s  %-11s  %-6s  %3d  %9.3f  %9.3f  %7.1f  %7.1f  %4.0f%%  %8.2f  %7.2f  "
+                "%4.0f%%  %9.2g%s\n",
+                m.workload.name.c_str(), Name(m.options.target), Name(m.engine), m.options.threads,
+                1e3 * m.timing.median_s, 1e3 * m.timing.min_s, m.Gflops(), m.peak_gflops,
+                100 * share_of_peak, m.KvGbps(), m.read_gbps, 100 * share_of_read,
                 m.accuracy.max_error, m.noisy ? "  noisy" : "");
   return text;
 }

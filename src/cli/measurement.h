@@ -1,4 +1,5 @@
-// One row of a benchmark: a workload on one instruction set and number of threads, beside the limits of the machine measured around it.
+// One row of a benchmark: a workload on one instruction set and number of threads, beside the
+// limits of the machine measured around it.
 #ifndef FOVEA_CLI_MEASUREMENT_H_
 #define FOVEA_CLI_MEASUREMENT_H_
 
@@ -34,21 +35,25 @@ struct Measurement {
   bench::Accuracy accuracy;  // of sampled rows, checked before timing
   bench::Timing timing;
   double peak_gflops = 0;  // the product on that many threads, mean of before and after; 0: unknown
-  double read_gbps = 0;    // reading memory on that many threads; for decode the memory of K and V, mean of before and after
-  bool noisy = false;      // the timing is, or a limit was, or drifted by more than a tenth meanwhile
+  // reading memory on that many threads; for decode the memory of K and V, mean of before and after
+  double read_gbps = 0;
+  // the timing is, or a limit was, or drifted by more than a tenth meanwhile
+  bool noisy = false;
 
   double Gflops() const { return 1e-9 * workload.Flops() / timing.median_s; }
   double KvGbps() const { return 1e-9 * workload.KvBytes() / timing.median_s; }
-  // Of what binds the workload: the multiply-add peak, or for decode reading memory. 0 if that is unknown.
+  // Of what binds the workload: the multiply-add peak, or for decode reading memory. 0 if that is
+  // unknown.
   double Share() const;
 };
 
 // A workload with its plan and workspace, run once and checked: ready to be timed.
 class CheckedCall {
  public:
-  // Throws a Failure if the library refuses the workload. `tensors` and `executor` must outlive this.
-  CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options,
-              Executor& executor);
+  // Throws a Failure if the library refuses the workload. `tensors` and `executor` must outlive
+  // this.
+  CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+              const MeasurementOptions& options, Executor& executor);
   const Measurement& measurement() const { return measurement_; }  // without times and limits
   void Run(int64_t index) const;                                   // on that copy of K and V
 
@@ -61,9 +66,11 @@ class CheckedCall {
 };
 
 // Throws a Failure if the library refuses the workload. Untimed where the result is wrong.
-Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors, const MeasurementOptions& options);
+Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+                            const MeasurementOptions& options);
 
-// Standard attention, which stores the score matrix, on one thread. Nothing where it cannot compute the workload.
+// Standard attention, which stores the score matrix, on one thread. Nothing where it cannot compute
+// the workload.
 struct Baseline {
   bench::Timing timing;
   double matrix_bytes = 0;

@@ -8,7 +8,8 @@ namespace {
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
 
-// A cursor over the header's Python literal. Every Take… moves on only when it succeeds, and skips blanks before what it takes.
+// A cursor over the header's Python literal. Every Take… moves on only when it succeeds, and skips
+// blanks before what it takes.
 class Scanner {
  public:
   Scanner(const char* begin, const char* end) : at_(begin), end_(end) {}
@@ -51,7 +52,9 @@ class Scanner {
     const char* p = at_;
     int64_t value = 0;
     for (; p != end_ && *p >= '0' && *p <= '9'; ++p) {
-      if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *p - '0', &value)) return false;
+      if (__builtin_mul_overflow(value, 10, &value) ||
+          __builtin_add_overflow(value, *p - '0', &value))
+        return false;
     }
     if (p == at_) return false;
     at_ = p != end_ && *p == 'L' ? p + 1 : p;
@@ -91,9 +94,14 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
   while (!scanner.Take('}')) {
     std::string key;
     if (!scanner.TakeString(&key) || !scanner.Take(':')) return false;
-    const unsigned field = key == "descr" ? kDescr : key == "fortran_order" ? kFortranOrder : key == "shape" ? kShape : 0;
+    const unsigned field = key == "descr"           ? kDescr
+                           : key == "fortran_order" ? kFortranOrder
+                           : key == "shape"         ? kShape
+                                                    : 0;
     if (field == 0 || (seen & field) != 0) {
-      *error = "the header has " + std::string(field == 0 ? "an unknown key '" : "twice the key '") + Printable(key, 40) + "'";
+      *error = "the header has " +
+               std::string(field == 0 ? "an unknown key '" : "twice the key '") +
+               Printable(key, 40) + "'";
       return false;
     }
     seen |= field;
@@ -109,7 +117,8 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
       }
     }
     if (field == kShape && !TakeShape(scanner, &info->shape)) {
-      *error = "the header's 'shape' is not a tuple of at most " + std::to_string(kMaxAxes) + " sizes";
+      *error =
+          "the header's 'shape' is not a tuple of at most " + std::to_string(kMaxAxes) + " sizes";
       return false;
     }
     if (scanner.Take(',')) continue;
@@ -124,10 +133,12 @@ bool TakeHeader(Scanner& scanner, TensorInfo* info, std::string* error) {
   return true;
 }
 
-// "<f4" and the like → dtype and bytes of an element; dtype kNone for element types of NumPy that Fovea lacks.
+// "<f4" and the like → dtype and bytes of an element; dtype kNone for element types of NumPy that
+// Fovea lacks.
 bool ParseTypeName(const std::string& name, DType* dtype, int64_t* bytes, std::string* error) {
   const std::string shown = "type '" + Printable(name, 40) + "'";
-  if (name.size() < 3 || std::strchr("<>|=", name[0]) == nullptr || std::strchr("?bBiufcmMOSUV", name[1]) == nullptr) {
+  if (name.size() < 3 || std::strchr("<>|=", name[0]) == nullptr ||
+      std::strchr("?bBiufcmMOSUV", name[1]) == nullptr) {
     *error = shown + " is not a NumPy type";
     return false;
   }
@@ -160,8 +171,9 @@ bool CheckSize(uint64_t file_bytes, int64_t element_bytes, TensorInfo* info, std
     return false;
   }
   if (bytes != file_bytes - info->begin) {
-    *error = "shape " + ToString(info->shape) + " of " + Printable(info->type_name, 40) + " takes " + std::to_string(bytes) +
-             " bytes, but the file has " + std::to_string(file_bytes - info->begin) + " behind its header";
+    *error = "shape " + ToString(info->shape) + " of " + Printable(info->type_name, 40) +
+             " takes " + std::to_string(bytes) + " bytes, but the file has " +
+             std::to_string(file_bytes - info->begin) + " behind its header";
     return false;
   }
   return true;
@@ -169,18 +181,20 @@ bool CheckSize(uint64_t file_bytes, int64_t element_bytes, TensorInfo* info, std
 
 }  // namespace
 
-bool ParseNpy(const void* data, size_t size, uint64_t file_bytes, TensorInfo* info, std::string* error) {
+bool ParseNpy(const void* data, size_t size, uint64_t file_bytes, TensorInfo* info,
+              std::string* error) {
   const char* const bytes = static_cast<const char*>(data);
   *info = TensorInfo();
   if (size < kMagicBytes + 4 || std::memcmp(bytes, kMagic, kMagicBytes) != 0) {
-    *error = size < kMagicBytes + 4 ? "not a .npy file: it is only " + std::to_string(size) + " bytes long"
-                                    : "not a .npy file: it does not begin with \\x93NUMPY";
+    *error = size < kMagicBytes + 4
+                 ? "not a .npy file: it is only " + std::to_string(size) + " bytes long"
+                 : "not a .npy file: it does not begin with \\x93NUMPY";
     return false;
   }
   const int version = static_cast<unsigned char>(bytes[6]);
   if (version < 1 || version > 3 || bytes[7] != 0) {
-    *error = ".npy format version " + std::to_string(version) + "." + std::to_string(static_cast<unsigned char>(bytes[7])) +
-             ", expected 1.0, 2.0 or 3.0";
+    *error = ".npy format version " + std::to_string(version) + "." +
+             std::to_string(static_cast<unsigned char>(bytes[7])) + ", expected 1.0, 2.0 or 3.0";
     return false;
   }
   const size_t length_bytes = version == 1 ? 2 : 4;
@@ -190,9 +204,11 @@ bool ParseNpy(const void* data, size_t size, uint64_t file_bytes, TensorInfo* in
     return false;
   }
   size_t length = 0;
-  for (size_t i = 0; i < length_bytes; ++i) length |= size_t{static_cast<unsigned char>(bytes[kMagicBytes + 2 + i])} << (8 * i);
+  for (size_t i = 0; i < length_bytes; ++i)
+    length |= size_t{static_cast<unsigned char>(bytes[kMagicBytes + 2 + i])} << (8 * i);
   if (length > kMaxNpyHeader) {
-    *error = "a header of " + std::to_string(length) + " bytes, expected at most " + std::to_string(kMaxNpyHeader);
+    *error = "a header of " + std::to_string(length) + " bytes, expected at most " +
+             std::to_string(kMaxNpyHeader);
     return false;
   }
   if (length > size - start) {
@@ -203,10 +219,12 @@ bool ParseNpy(const void* data, size_t size, uint64_t file_bytes, TensorInfo* in
   Scanner scanner(bytes + start, bytes + start + length);
   if (!TakeHeader(scanner, info, error)) return false;
   int64_t element_bytes;
-  return ParseTypeName(info->type_name, &info->dtype, &element_bytes, error) && CheckSize(file_bytes, element_bytes, info, error);
+  return ParseTypeName(info->type_name, &info->dtype, &element_bytes, error) &&
+         CheckSize(file_bytes, element_bytes, info, error);
 }
 
-bool NpyHeader(DType dtype, const std::vector<int64_t>& shape, std::string* header, std::string* error) {
+bool NpyHeader(DType dtype, const std::vector<int64_t>& shape, std::string* header,
+               std::string* error) {
   const char* const descr = dtype == DType::kF32    ? "<f4"
                             : dtype == DType::kF16  ? "<f2"
                             : dtype == DType::kBool ? "|b1"
@@ -219,14 +237,16 @@ bool NpyHeader(DType dtype, const std::vector<int64_t>& shape, std::string* head
   }
   std::string tuple = "(";
   for (const int64_t size : shape) tuple += std::to_string(size) + ", ";
-  std::string literal = std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': " + tuple + "), }";
+  std::string literal =
+      std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': " + tuple + "), }";
   constexpr size_t kBefore = kMagicBytes + 4, kAlignment = 64;
   const size_t end = (kBefore + literal.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
   literal.resize(end - kBefore - 1, ' ');
   literal += '\n';
   header->assign(kMagic, kMagicBytes);
   header->push_back(1), header->push_back(0);
-  header->push_back(static_cast<char>(literal.size() & 0xff)), header->push_back(static_cast<char>(literal.size() >> 8));
+  header->push_back(static_cast<char>(literal.size() & 0xff)),
+      header->push_back(static_cast<char>(literal.size() >> 8));
   *header += literal;
   return true;
 }

@@ -1,4 +1,5 @@
-// What is going on, on stderr: one line that the next replaces on a terminal, a line each elsewhere.
+// What is going on, on stderr: one line that the next replaces on a terminal, a line each
+// elsewhere.
 #ifndef FOVEA_CLI_PROGRESS_H_
 #define FOVEA_CLI_PROGRESS_H_
 
@@ -16,7 +17,8 @@ class Progress {
 
   void Step(const std::string& what) {
     std::fflush(stdout);  // what was printed before comes before, also where both go to one file
-    std::fprintf(stderr, terminal_ ? "\r\033[K[%zu/%zu] %s" : "[%zu/%zu] %s\n", ++step_, steps_, what.c_str());
+    std::fprintf(stderr, terminal_ ? "\r\033[K[%zu/%zu] %s" : "[%zu/%zu] %s\n", ++step_, steps_,
+                 what.c_str());
     std::fflush(stderr);
   }
 

@@ -15,13 +15,15 @@ files::FileTensor LoadTensor(const std::string& path, const char* name, size_t a
   std::string error;
   if (!files::Load(path + ":" + name, &tensor, &error)) throw Failure(error);
   if (tensor.info.shape.size() != axes || tensor.info.dtype != DType::kF32) {
-    throw Failure(path + ": tensor '" + name + "' is " + Name(tensor.info.dtype) + " " + files::ToString(tensor.info.shape) +
-                  ", expected f32 with " + std::to_string(axes) + " axes");
+    throw Failure(path + ": tensor '" + name + "' is " + Name(tensor.info.dtype) + " " +
+                  files::ToString(tensor.info.shape) + ", expected f32 with " +
+                  std::to_string(axes) + " axes");
   }
   return tensor;
 }
 
-std::unique_ptr<RealProblem> LoadRealProblem(const std::string& folder, const std::string& name, const ordered_json& entry) {
+std::unique_ptr<RealProblem> LoadRealProblem(const std::string& folder, const std::string& name,
+                                             const ordered_json& entry) {
   auto problem = std::make_unique<RealProblem>();
   const std::string path = folder + "/" + name + ".safetensors";
   problem->name = name;
@@ -41,7 +43,8 @@ std::unique_ptr<RealProblem> LoadRealProblem(const std::string& folder, const st
     throw Failure(path + ": out or lse do not have the shape that q and v ask for");
   }
   if (!problem->kv_lengths.empty() && problem->kv_lengths.size() != static_cast<size_t>(q[0])) {
-    throw Failure(folder + "/manifest.json: " + name + " does not have a key length for each sequence");
+    throw Failure(folder + "/manifest.json: " + name +
+                  " does not have a key length for each sequence");
   }
   return problem;
 }
@@ -55,7 +58,8 @@ Problem RealProblem::View() const {
   problem.v = v.View();
   problem.score = score;
   if (!kv_lengths.empty()) {
-    problem.score.kv_lengths = fovea::View(kv_lengths.data(), {static_cast<int64_t>(kv_lengths.size())});
+    problem.score.kv_lengths =
+        fovea::View(kv_lengths.data(), {static_cast<int64_t>(kv_lengths.size())});
   }
   return problem;
 }
@@ -63,7 +67,8 @@ Problem RealProblem::View() const {
 std::vector<std::unique_ptr<RealProblem>> LoadRealProblems(const std::string& folder) {
   const std::string path = folder + "/manifest.json";
   std::ifstream file(path);
-  if (!file) throw Failure(path + ": cannot be read; --data names the folder of the captured problems");
+  if (!file)
+    throw Failure(path + ": cannot be read; --data names the folder of the captured problems");
   std::vector<std::unique_ptr<RealProblem>> problems;
   try {
     const ordered_json manifest = ordered_json::parse(file);

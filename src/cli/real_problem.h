@@ -1,4 +1,5 @@
-// Attention problems captured in real models, with the results that were stored with them (tests/data/real).
+// Attention problems captured in real models, with the results that were stored with them
+// (tests/data/real).
 #ifndef FOVEA_CLI_REAL_PROBLEM_H_
 #define FOVEA_CLI_REAL_PROBLEM_H_
 

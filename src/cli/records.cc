@@ -23,7 +23,8 @@ std::string Today() {
 std::string Revision() {
   const std::string source = FOVEA_SOURCE_DIR;
   if (source.find('\'') != std::string::npos) return "";
-  std::FILE* const pipe = popen(("git -C '" + source + "' describe --always --dirty 2>/dev/null").c_str(), "r");
+  std::FILE* const pipe =
+      popen(("git -C '" + source + "' describe --always --dirty 2>/dev/null").c_str(), "r");
   if (pipe == nullptr) return "";
   char text[128] = {};
   std::string revision = std::fgets(text, sizeof(text), pipe) != nullptr ? text : "";
@@ -50,12 +51,14 @@ std::string FileNameOf(const std::string& cpu) {
 
 Records::Records() {
   const MachineInfo machine = GetMachineInfo();
-  const std::filesystem::path folder = std::filesystem::path(FOVEA_SOURCE_DIR) / "bench" / "records";
+  const std::filesystem::path folder =
+      std::filesystem::path(FOVEA_SOURCE_DIR) / "bench" / "records";
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   path_ = (folder / FileNameOf(machine.cpu)).string();
   if (!std::ofstream(path_, std::ios::app)) throw Failure(path_ + ": cannot be written");
-  stamp_ = {{"date", Today()},          {"cpu", machine.cpu},    {"cores", machine.cores}, {"compiler", CompilerName()},
+  stamp_ = {{"date", Today()},          {"cpu", machine.cpu},
+            {"cores", machine.cores},   {"compiler", CompilerName()},
             {"version", FOVEA_VERSION}, {"revision", Revision()}};
 }
 

@@ -1,4 +1,5 @@
-// bench/records/: JSON lines of benchmarks, stamped with where and when they ran, a file for each CPU model.
+// bench/records/: JSON lines of benchmarks, stamped with where and when they ran, a file for each
+// CPU model.
 #ifndef FOVEA_CLI_RECORDS_H_
 #define FOVEA_CLI_RECORDS_H_
 

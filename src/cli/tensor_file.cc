@@ -12,7 +12,8 @@
 #include "cli/npy.h"
 #include "cli/safetensors.h"
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "both formats hold little-endian elements, which are used as they are");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "both formats hold little-endian elements, which are used as they are");
 
 namespace fovea::files {
 namespace {
@@ -54,7 +55,8 @@ class InputFile {
   }
 
   bool Open(const std::string& path, std::string* error) {
-    descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO without a writer must not block
+    // a FIFO without a writer must not block
+    descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat status;
     if (descriptor_ < 0 || fstat(descriptor_, &status) != 0) {
       *error = path + ": " + std::strerror(errno);
@@ -105,11 +107,13 @@ bool ReadSafetensors(const InputFile& file, std::vector<TensorInfo>* tensors, st
 std::string SomeNames(const std::vector<TensorInfo>& tensors) {
   constexpr size_t kShown = 8;
   std::string text;
-  for (size_t n = 0; n < tensors.size() && n < kShown; ++n) text += (n > 0 ? ", " : "") + tensors[n].name.substr(0, 60);
+  for (size_t n = 0; n < tensors.size() && n < kShown; ++n)
+    text += (n > 0 ? ", " : "") + tensors[n].name.substr(0, 60);
   return text + (tensors.size() > kShown ? ", …" : "");
 }
 
-bool FindTensor(const std::vector<TensorInfo>& tensors, const std::string& name, TensorInfo* info, std::string* error) {
+bool FindTensor(const std::vector<TensorInfo>& tensors, const std::string& name, TensorInfo* info,
+                std::string* error) {
   if (name.empty() && tensors.size() == 1) {
     *info = tensors[0];
     return true;
@@ -120,8 +124,9 @@ bool FindTensor(const std::vector<TensorInfo>& tensors, const std::string& name,
       return true;
     }
   }
-  *error = (name.empty() ? "name one of its tensors behind a colon" : "has no tensor '" + name + "'") +
-           (tensors.empty() ? "; it has none" : "; it has " + SomeNames(tensors));
+  *error =
+      (name.empty() ? "name one of its tensors behind a colon" : "has no tensor '" + name + "'") +
+      (tensors.empty() ? "; it has none" : "; it has " + SomeNames(tensors));
   return false;
 }
 
@@ -150,7 +155,9 @@ const char* ElementAt(const TensorView& view, int64_t n) {
 
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path) { descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }
+  explicit OutputFile(const std::string& path) {
+    descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  }
   ~OutputFile() {
     if (descriptor_ >= 0) close(descriptor_);
   }
@@ -192,11 +199,15 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
-std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape, view.shape + view.rank}; }
+std::vector<int64_t> ShapeOf(const TensorView& view) {
+  return {view.shape, view.shape + view.rank};
+}
 
 }  // namespace
 
-Buffer::Buffer(size_t bytes) : data_(static_cast<char*>(::operator new(std::max<size_t>(bytes, 1), kAlignment))), bytes_(bytes) {}
+Buffer::Buffer(size_t bytes)
+    : data_(static_cast<char*>(::operator new(std::max<size_t>(bytes, 1), kAlignment))),
+      bytes_(bytes) {}
 void Buffer::Free::operator()(char* p) const { ::operator delete(p, kAlignment); }
 
 TensorView FileTensor::View() const {
@@ -221,7 +232,8 @@ bool Load(const std::string& text, FileTensor* tensor, std::string* error) {
   TensorInfo info;
   bool ok = FindInFile(file, spec, &info, error);
   if (ok && info.dtype == DType::kNone) {
-    *error = (spec.npy ? "" : "tensor '" + Printable(info.name, 80) + "': ") + "type " + Printable(info.type_name, 40) +
+    *error = (spec.npy ? "" : "tensor '" + Printable(info.name, 80) + "': ") + "type " +
+             Printable(info.type_name, 40) +
              " is not supported; expected f32, f16, bf16, bool, u8, i32 or i64";
     ok = false;
   }
@@ -247,7 +259,8 @@ bool List(const std::string& path, std::vector<TensorInfo>* tensors, std::string
   return false;
 }
 
-bool Writer::Add(const std::string& text, const std::string& default_name, const TensorView& view, std::string* error) {
+bool Writer::Add(const std::string& text, const std::string& default_name, const TensorView& view,
+                 std::string* error) {
   Spec spec;
   if (!ParseSpec(text, &spec, error)) return false;
   std::string header;
@@ -256,7 +269,8 @@ bool Writer::Add(const std::string& text, const std::string& default_name, const
     return false;
   }
   if (!spec.npy && spec.name.empty()) spec.name = default_name;
-  auto file = std::find_if(files_.begin(), files_.end(), [&](const File& f) { return f.path == spec.path; });
+  auto file = std::find_if(files_.begin(), files_.end(),
+                           [&](const File& f) { return f.path == spec.path; });
   if (file == files_.end()) file = files_.insert(files_.end(), File{spec.path, spec.npy, {}});
   for (const Output& output : file->outputs) {
     if (spec.npy || output.name == spec.name) {

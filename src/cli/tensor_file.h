@@ -1,4 +1,5 @@
-// Tensors in files by the names that a command line uses: "q.npy", or "model.safetensors:layer.0.q".
+// Tensors in files by the names that a command line uses: "q.npy", or
+// "model.safetensors:layer.0.q".
 #ifndef FOVEA_CLI_TENSOR_FILE_H_
 #define FOVEA_CLI_TENSOR_FILE_H_
 
@@ -37,19 +38,23 @@ struct FileTensor {
   TensorView View() const;
 };
 
-// Reads one tensor; of a .safetensors file only the header and that tensor. The name may be left out where a file has only one. The tensor has
-// one of Fovea's types. False with one line in *error that names the file. Throws std::bad_alloc.
+// Reads one tensor; of a .safetensors file only the header and that tensor. The name may be left
+// out where a file has only one. The tensor has one of Fovea's types. False with one line in *error
+// that names the file. Throws std::bad_alloc.
 bool Load(const std::string& spec, FileTensor* tensor, std::string* error);
 
 // The tensors that a .safetensors file holds.
 bool List(const std::string& path, std::vector<TensorInfo>* tensors, std::string* error);
 
-// Collects outputs and writes them, all tensors of one .safetensors file together. Existing files are replaced.
+// Collects outputs and writes them, all tensors of one .safetensors file together. Existing files
+// are replaced.
 class Writer {
  public:
-  // `spec` as above; `default_name` stands in where a .safetensors file is given without a name. The view is dense in C order after Write copies
-  // it, whatever its strides, and must live until then. Refuses unknown endings, names given twice, and types that the format lacks.
-  bool Add(const std::string& spec, const std::string& default_name, const TensorView& view, std::string* error);
+  // `spec` as above; `default_name` stands in where a .safetensors file is given without a name.
+  // The view is dense in C order after Write copies it, whatever its strides, and must live until
+  // then. Refuses unknown endings, names given twice, and types that the format lacks.
+  bool Add(const std::string& spec, const std::string& default_name, const TensorView& view,
+           std::string* error);
   bool Write(std::string* error) const;
 
  private:

@@ -21,11 +21,13 @@ struct TensorInfo {
 
 constexpr size_t kMaxAxes = 32;  // NumPy's limit of its 1.x versions; more is damage or an attack
 
-// Elements of `shape` times `element_bytes`, axes of size 0 counted as 1 where that is larger: false if it does not fit into 63 bits, so that
-// strides computed from an accepted shape never overflow. *bytes is the true size, 0 if any axis is.
+// Elements of `shape` times `element_bytes`, axes of size 0 counted as 1 where that is larger:
+// false if it does not fit into 63 bits, so that strides computed from an accepted shape never
+// overflow. *bytes is the true size, 0 if any axis is.
 bool ShapeBytes(const std::vector<int64_t>& shape, int64_t element_bytes, uint64_t* bytes);
 
-// The beginning of a text that a file holds, for a message of one line: control characters are shown as '?'.
+// The beginning of a text that a file holds, for a message of one line: control characters are
+// shown as '?'.
 std::string Printable(const std::string& text, size_t most);
 
 // "[2, 3, 4]".

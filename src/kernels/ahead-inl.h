@@ -1,5 +1,6 @@
-// Prefetching what is needed next while micro-kernels run: the next block of K and V and, towards an item's end, its output rows and what the next
-// item reads first. A hint: it changes no result. Rows are prefetched in ascending order, a few cache lines at each micro-kernel call, so that they
+// Prefetching what is needed next while micro-kernels run: the next block of K and V and, towards
+// an item's end, its output rows and what the next item reads first. A hint: it changes no result.
+// Rows are prefetched in ascending order, a few cache lines at each micro-kernel call, so that they
 // never wait for each other (a core has 10 to 16 line buffers).
 #if defined(FOVEA_SRC_KERNELS_AHEAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_AHEAD_INL_H_
@@ -26,17 +27,21 @@ class PrefetchQueue {
   }
 
   // What the item's rows need of a bias or mask for the block.
-  void AddBias(const TensorView& view, const KernelCall& call, const Item& item, const Block& block) {
+  void AddBias(const TensorView& view, const KernelCall& call, const Item& item,
+               const Block& block) {
     const int64_t element = SizeOf(view.dtype);
-    if (!view.present() || element == 0 || view.stride[view.rank - 1] != element || view.shape[view.rank - 1] == 1) return;
+    if (!view.present() || element == 0 || view.stride[view.rank - 1] != element ||
+        view.shape[view.rank - 1] == 1)
+      return;
     const Broadcast from = BroadcastView(view);
     const int64_t group = call.geometry.group;
     const int64_t begin = item.first_row / group;
-    const int64_t end = std::min((item.first_row + item.rows - 1) / group + 1, call.lengths[item.sequence].q_length);
+    const int64_t end = std::min((item.first_row + item.rows - 1) / group + 1,
+                                 call.lengths[item.sequence].q_length);
     const int64_t heads = from.stride[1] == 0 ? 1 : group;
     for (int64_t h = 0; h < heads && runs_ < kMaxRuns && begin < end; ++h) {
-      AddRun(from.Row(item.sequence, item.kv_head * group + h, begin) + block.first * element, from.stride[2],
-             from.stride[2] == 0 ? 1 : end - begin, block.n * element);
+      AddRun(from.Row(item.sequence, item.kv_head * group + h, begin) + block.first * element,
+             from.stride[2], from.stride[2] == 0 ? 1 : end - begin, block.n * element);
     }
   }
 
@@ -93,7 +98,8 @@ class PrefetchQueue {
 // What micro-kernels prefetch as they go; Step once at each call of one.
 struct Ahead {
   PrefetchQueue block;  // the item's next block: made anew for each block
-  PrefetchQueue item;   // what the item writes and the next one reads: spread over the item's last blocks
+  // what the item writes and the next one reads: spread over the item's last blocks
+  PrefetchQueue item;
   HWY_INLINE void Step() {
     block.Step();
     item.Step();
@@ -102,12 +108,14 @@ struct Ahead {
 
 // The item's rows of q or out, in all heads of its group.
 template <class View>
-HWY_INLINE void AddQueryRows(const KernelCall& call, const View& view, const Item& item, PrefetchQueue& queue) {
+HWY_INLINE void AddQueryRows(const KernelCall& call, const View& view, const Item& item,
+                             PrefetchQueue& queue) {
   const SequenceLengths& sequence = call.lengths[item.sequence];
   const int64_t group = call.geometry.group;
   const int64_t begin = sequence.q_first + item.first_row / group,
                 end = sequence.q_first + (item.first_row + item.rows + group - 1) / group;
-  for (int64_t h = 0; h < group; ++h) queue.Add(view, sequence.q_batch, item.kv_head * group + h, begin, end);
+  for (int64_t h = 0; h < group; ++h)
+    queue.Add(view, sequence.q_batch, item.kv_head * group + h, begin, end);
 }
 
 // What an item writes.
@@ -121,8 +129,10 @@ HWY_INLINE void AddItem(const KernelCall& call, const Item& item, PrefetchQueue&
   const Problem& problem = *call.problem;
   AddQueryRows(call, problem.q, item, queue);
   const int64_t begin = item.first_row / g.group;
-  const KeyRange seen = VisibleKeys(call.lengths[item.sequence], problem.score.causal, problem.score.window, begin);
-  const int64_t first = std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
+  const KeyRange seen =
+      VisibleKeys(call.lengths[item.sequence], problem.score.causal, problem.score.window, begin);
+  const int64_t first =
+      std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
   queue.AddBlock(call, item, {first, std::min<int64_t>(g.block_keys, item.keys.end - first)});
 }
 

@@ -1,7 +1,9 @@
-// AMX's tiles: eight registers of 16 rows of 64 bytes. What one holds is 16 × 16 floats, or 16 rows of 16 pairs of bf16.
+// AMX's tiles: eight registers of 16 rows of 64 bytes. What one holds is 16 × 16 floats, or 16 rows
+// of 16 pairs of bf16.
 //
-// In assembly: compilers have intrinsics for them only behind build flags, and allocate no tiles, so nothing else touches them. Where the target has none,
-// plain memory and the bf16 products of tile_bf16-inl.h do the same.
+// In assembly: compilers have intrinsics for them only behind build flags, and allocate no tiles,
+// so nothing else touches them. Where the target has none, plain memory and the bf16 products of
+// tile_bf16-inl.h do the same.
 #if defined(FOVEA_SRC_KERNELS_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_AMX_INL_H_
 #undef FOVEA_SRC_KERNELS_AMX_INL_H_
@@ -20,7 +22,8 @@ constexpr int64_t kAmxPairs = 16;  // of a row: 64 bytes
 
 #if HWY_TARGET == HWY_AVX3_SPR
 
-// While one exists, this thread's tiles are all of the full size. Outside the CPU has none, which keeps switches of threads cheap.
+// While one exists, this thread's tiles are all of the full size. Outside the CPU has none, which
+// keeps switches of threads cheap.
 class AmxTiles {
  public:
   AmxTiles() {
@@ -44,11 +47,17 @@ class AmxTiles {
   }
   template <int kTile>
   HWY_INLINE void Load(const void* p, int64_t stride) {
-    __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
+    __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0"
+                     :
+                     : "i"(kTile), "r"(p), "r"(stride)
+                     : "memory");
   }
   template <int kTile>
   HWY_INLINE void Store(void* p, int64_t stride) const {
-    __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
+    __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)"
+                     :
+                     : "i"(kTile), "r"(p), "r"(stride)
+                     : "memory");
   }
   // C[r][c] += Σ_k A[r][k] · B[k][c] over 16 pairs k.
   template <int kC, int kA, int kB>
@@ -67,12 +76,14 @@ class AmxTiles {
   }
   template <int kTile>
   void Load(const void* p, int64_t stride) {
-    for (int64_t r = 0; r < kAmxRows; ++r) CopyBytes(static_cast<const char*>(p) + r * stride, sizeof(Row), tiles_[kTile][r]);
+    for (int64_t r = 0; r < kAmxRows; ++r)
+      CopyBytes(static_cast<const char*>(p) + r * stride, sizeof(Row), tiles_[kTile][r]);
   }
   template <int kTile>
   void Store(void* p, int64_t stride) const {
     for (int64_t r = 0; r < kAmxRows; ++r) {
-      CopyBytes(reinterpret_cast<const char*>(tiles_[kTile][r]), sizeof(Row), static_cast<char*>(p) + r * stride);
+      CopyBytes(reinterpret_cast<const char*>(tiles_[kTile][r]), sizeof(Row),
+                static_cast<char*>(p) + r * stride);
     }
   }
   template <int kC, int kA, int kB>

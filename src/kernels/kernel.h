@@ -1,5 +1,6 @@
-// The contract between plan and kernels: what a kernel is given (a call, an item, scratch) and what a target offers (a table of functions).
-// Compiled once; knows no SIMD. Nothing here checks, allocates or fails: validation and planning have done so.
+// The contract between plan and kernels: what a kernel is given (a call, an item, scratch) and what
+// a target offers (a table of functions). Compiled once; knows no SIMD. Nothing here checks,
+// allocates or fails: validation and planning have done so.
 #ifndef FOVEA_SRC_KERNELS_KERNEL_H_
 #define FOVEA_SRC_KERNELS_KERNEL_H_
 
@@ -12,8 +13,8 @@
 
 namespace fovea {
 
-// Rows of one KV head are stacked: row r is query r / group of query head kv_head·group + r % group, so that the rows of a tile share K and V and
-// differ little in position.
+// Rows of one KV head are stacked: row r is query r / group of query head kv_head·group + r %
+// group, so that the rows of a tile share K and V and differ little in position.
 //
 // The sizes that lay out a worker's scratch.
 struct Geometry {
@@ -31,10 +32,11 @@ struct Item {
   int64_t sequence = 0;
   int64_t kv_head = 0;
   int64_t first_row = 0;
-  int64_t rows = 0;          // ≤ tiles · tile_rows
-  KeyRange keys;             // first is a multiple of block_keys
-  float* partial = nullptr;  // null: the item writes out and lse; else a split's state: out[rows][dv], m[rows], l[rows]
-  bool takes_sink = true;    // one item of a split row block counts the sink
+  int64_t rows = 0;  // ≤ tiles · tile_rows
+  KeyRange keys;     // first is a multiple of block_keys
+  // null: the item writes out and lse; else a split's state: out[rows][dv], m[rows], l[rows]
+  float* partial = nullptr;
+  bool takes_sink = true;  // one item of a split row block counts the sink
 };
 
 // A split's state in the workspace, as floats.
@@ -50,7 +52,9 @@ struct KernelCall {
   // Scores go through the steps up to this one; the tensor that the matrix kernel writes.
   ScoreStage stage = ScoreStage::kWeights;
   const MutableTensorView* matrix = nullptr;
-  const Item* next = nullptr;  // the item that probably follows on this worker, of the same geometry; a hint for prefetching, may be null
+  // the item that probably follows on this worker, of the same geometry; a hint for prefetching,
+  // may be null
+  const Item* next = nullptr;
 };
 
 // One row block whose key range was split: `parts` states in key order, PartialFloats apart.
@@ -65,10 +69,13 @@ struct MergeItem {
 
 // An engine compiled for a target.
 struct EngineKernels {
-  int32_t min_tile_rows = 1;                 // rows that a tile of the micro-kernels can hold: the fewest of the tile engine's two sizes …
-  int32_t max_tile_rows = 0;                 // … and the most
-  int32_t item_rows = 128;                   // of a tile-engine item: enough tiles to reuse a block of K and V from L2
-  size_t usual_scratch = size_t{256} << 10;  // bytes of a worker's scratch that may stay in L2 beside K and V, up to heads of 128
+  // rows that a tile of the micro-kernels can hold: the fewest of the tile engine's two sizes …
+  int32_t min_tile_rows = 1;
+  int32_t max_tile_rows = 0;  // … and the most
+  // of a tile-engine item: enough tiles to reuse a block of K and V from L2
+  int32_t item_rows = 128;
+  // bytes of a worker's scratch that may stay in L2 beside K and V, up to heads of 128
+  size_t usual_scratch = size_t{256} << 10;
   size_t (*scratch_bytes)(const Geometry&) = nullptr;
   // out and lse of an item, or its partial state.
   void (*attend)(const KernelCall&, const Item&, char* scratch) = nullptr;
@@ -78,7 +85,8 @@ struct EngineKernels {
   void (*merge)(const KernelCall&, const MergeItem&, char* scratch) = nullptr;
 };
 
-// The first bytes of every worker's scratch: which target's code ran there last (Highway's HWY_TARGET), for the test that forces targets.
+// The first bytes of every worker's scratch: which target's code ran there last (Highway's
+// HWY_TARGET), for the test that forces targets.
 struct ScratchHeader {
   int64_t executed_target;
 };

@@ -1,5 +1,5 @@
-// The two ways in which a tile of scores lies across SIMD lanes. Everything that treats scores one by one (modifiers, masks, softmax, output) is
-// written once against this interface:
+// The two ways in which a tile of scores lies across SIMD lanes. Everything that treats scores one
+// by one (modifiers, masks, softmax, output) is written once against this interface:
 //   kRowStep, kKeyStep   rows and keys that one vector of scores spans
 //   At(s, row, key)      the vector at that row and key
 //   PerRow(a, row)       the values of a per-row array that belong to the vector's lanes
@@ -21,16 +21,20 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// S[key][row], rows padded to kVectors vectors. The padding computes along with the rest and is never written out.
+// S[key][row], rows padded to kVectors vectors. The padding computes along with the rest and is
+// never written out.
 template <int kVectors>
 struct LanesAreQueries {
   static constexpr int kRows = kVectors * kLanes;
   static constexpr int kRowStep = kLanes;
   static constexpr int kKeyStep = 1;
 
-  // Floats of a tile of `rows` × `columns` (columns: keys of S, channels of O), and the place of an element.
+  // Floats of a tile of `rows` × `columns` (columns: keys of S, channels of O), and the place of an
+  // element.
   static int64_t TileFloats(int64_t /*rows*/, int64_t columns) { return kRows * columns; }
-  static HWY_INLINE int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) { return column * kRows + row; }
+  static HWY_INLINE int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) {
+    return column * kRows + row;
+  }
 
   static HWY_INLINE VF PerRow(const float* a, int64_t row) { return hn::Load(DF(), a + row); }
   static HWY_INLINE void StorePerRow(VF v, float* a, int64_t row) { hn::Store(v, DF(), a + row); }
@@ -40,19 +44,22 @@ struct LanesAreQueries {
   static HWY_INLINE VF FoldSum(VF v) { return v; }
 
   // a[row][column] rows in plain memory → a tile.
-  static HWY_INLINE void FromRows(const float* const* rows, int /*count*/, int64_t columns, int64_t /*tile_columns*/, float* tile) {
+  static HWY_INLINE void FromRows(const float* const* rows, int /*count*/, int64_t columns,
+                                  int64_t /*tile_columns*/, float* tile) {
     TransposeIn<kVectors>(rows, columns, tile);
   }
   // tile = f(tile, a) from `column` on, where a[row][0 … columns) are rows in plain memory.
   template <class F>
-  static HWY_INLINE void WithRows(const float* const* rows, int /*count*/, int64_t column, int64_t columns, int64_t /*tile_columns*/,
+  static HWY_INLINE void WithRows(const float* const* rows, int /*count*/, int64_t column,
+                                  int64_t columns, int64_t /*tile_columns*/,
                                   float* HWY_RESTRICT tile, const F& f) {
     ForEachColumn<kVectors>(rows, columns, [&](int64_t c, int row, VF a) HWY_ATTR {
       float* p = tile + (column + c) * kRows + row;
       hn::Store(f(hn::Load(DF(), p), a), DF(), p);
     });
   }
-  static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t /*tile_columns*/, const float* factor, const RowsOut& out) {
+  static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t /*tile_columns*/,
+                                const float* factor, const RowsOut& out) {
     StoreTransposed<kVectors>(tile, columns, factor, out);
   }
 };
@@ -63,8 +70,12 @@ struct LanesAreKeys {
   static constexpr int kRowStep = 1;
   static constexpr int kKeyStep = kLanes;
 
-  static int64_t TileFloats(int64_t rows, int64_t columns) { return rows * RoundUp(columns, kLanes); }
-  static HWY_INLINE int64_t Index(int64_t row, int64_t column, int64_t columns) { return row * RoundUp(columns, kLanes) + column; }
+  static int64_t TileFloats(int64_t rows, int64_t columns) {
+    return rows * RoundUp(columns, kLanes);
+  }
+  static HWY_INLINE int64_t Index(int64_t row, int64_t column, int64_t columns) {
+    return row * RoundUp(columns, kLanes) + column;
+  }
 
   static HWY_INLINE VF PerRow(const float* a, int64_t row) { return hn::Set(DF(), a[row]); }
   static HWY_INLINE void StorePerRow(VF v, float* a, int64_t row) { a[row] = hn::GetLane(v); }
@@ -73,7 +84,8 @@ struct LanesAreKeys {
   static HWY_INLINE VF FoldMax(VF v) { return hn::MaxOfLanes(DF(), v); }
   static HWY_INLINE VF FoldSum(VF v) { return hn::SumOfLanes(DF(), v); }
 
-  static HWY_INLINE void FromRows(const float* const* rows, int count, int64_t columns, int64_t tile_columns, float* tile) {
+  static HWY_INLINE void FromRows(const float* const* rows, int count, int64_t columns,
+                                  int64_t tile_columns, float* tile) {
     const int64_t stride = RoundUp(tile_columns, kLanes);
     for (int r = 0; r < count; ++r) {
       std::memcpy(tile + r * stride, rows[r], static_cast<size_t>(columns) * sizeof(float));
@@ -81,24 +93,28 @@ struct LanesAreKeys {
     }
   }
   template <class F>
-  static HWY_INLINE void WithRows(const float* const* rows, int count, int64_t column, int64_t columns, int64_t tile_columns,
-                                  float* HWY_RESTRICT tile, const F& f) {
+  static HWY_INLINE void WithRows(const float* const* rows, int count, int64_t column,
+                                  int64_t columns, int64_t tile_columns, float* HWY_RESTRICT tile,
+                                  const F& f) {
     const DF df;
     for (int r = 0; r < count; ++r) {
       float* p = tile + Index(r, column, tile_columns);
       for (int64_t c = 0; c < columns; c += kLanes) {
-        const VF a = hn::LoadN(df, rows[r] + c, static_cast<size_t>(std::min<int64_t>(columns - c, kLanes)));
+        const VF a =
+            hn::LoadN(df, rows[r] + c, static_cast<size_t>(std::min<int64_t>(columns - c, kLanes)));
         hn::Store(f(hn::Load(df, p + c), a), df, p + c);
       }
     }
   }
-  static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t tile_columns, const float* factor, const RowsOut& out) {
+  static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t tile_columns,
+                                const float* factor, const RowsOut& out) {
     const DF df;
     const int64_t stride = RoundUp(tile_columns, kLanes);
     for (int r = 0; r < out.count; ++r) {
       float* row = tile + r * stride;
       const VF scale = hn::Set(df, factor[r]);
-      for (int64_t c = 0; c < columns; c += kLanes) hn::Store(hn::Mul(hn::Load(df, row + c), scale), df, row + c);
+      for (int64_t c = 0; c < columns; c += kLanes)
+        hn::Store(hn::Mul(hn::Load(df, row + c), scale), df, row + c);
       StoreRow(out.dtype, row, columns, out.row[r], out.stride);
     }
   }

@@ -1,4 +1,5 @@
-// Moving rows between the caller's memory (any type, any stride) and the kernels' f32 scratch, straight or transposed. Knows no attention.
+// Moving rows between the caller's memory (any type, any stride) and the kernels' f32 scratch,
+// straight or transposed. Knows no attention.
 #if defined(FOVEA_SRC_KERNELS_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_LOAD_INL_H_
 #undef FOVEA_SRC_KERNELS_LOAD_INL_H_
@@ -13,7 +14,8 @@
 #include "fovea/tensor.h"
 #include "hwy/highway.h"
 
-// Hot loops are inlined, worth 1 to 2 % of a call, but not into builds with sanitizers, where compilers take minutes over the whole.
+// Hot loops are inlined, worth 1 to 2 % of a call, but not into builds with sanitizers, where
+// compilers take minutes over the whole.
 #undef FOVEA_HOT
 #if HWY_IS_ASAN || HWY_IS_TSAN || HWY_IS_MSAN
 #define FOVEA_HOT HWY_NOINLINE
@@ -35,7 +37,9 @@ constexpr int kMaxTileLanes = 64;
 HWY_INLINE float MinusInfinityScalar() { return -hwy::HighestValue<float>() * 2.0f; }
 HWY_INLINE VF MinusInfinity() { return hn::Set(DF(), MinusInfinityScalar()); }
 
-HWY_INLINE int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+HWY_INLINE int64_t RoundUp(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 template <class T>
 HWY_INLINE T ReadAs(const char* p) {
@@ -50,7 +54,8 @@ HWY_INLINE void CopyBytes(const char* p, int64_t bytes, void* to) {
   constexpr int64_t kBytes = 4 * kLanes;
   uint8_t* HWY_RESTRICT target = static_cast<uint8_t*>(to);
   int64_t x = 0;
-  for (; x + kBytes <= bytes; x += kBytes) hn::StoreU(hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + x), d8, target + x);
+  for (; x + kBytes <= bytes; x += kBytes)
+    hn::StoreU(hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + x), d8, target + x);
   if (x < bytes) std::memcpy(target + x, p + x, static_cast<size_t>(bytes - x));
 }
 
@@ -66,18 +71,24 @@ HWY_INLINE VF Widen(hn::Vec<hn::Rebind<hwy::float16_t, DF>> v) {
   } else {
     // Not Highway's emulation: 1.2 widens infinities and NaN as if they were numbers from 65536 on.
     const hn::RebindToSigned<DF> di;
-    const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(di, hn::BitCast(hn::Rebind<uint16_t, DF>(), v)));
-    const auto magnitude = hn::And(hn::ShiftRight<3>(bits), hn::Set(di, 0x0fffe000));  // exponent and fraction where f32 has them
-    // With an exponent of one too much normal numbers are twice as large, and subnormal ones 2^−14 too large; each way is the smaller one where it is right.
+    const auto bits =
+        hn::ShiftLeft<16>(hn::PromoteTo(di, hn::BitCast(hn::Rebind<uint16_t, DF>(), v)));
+    // exponent and fraction where f32 has them
+    const auto magnitude = hn::And(hn::ShiftRight<3>(bits), hn::Set(di, 0x0fffe000));
+    // With an exponent of one too much normal numbers are twice as large, and subnormal ones 2^−14
+    // too large; each way is the smaller one where it is right.
     const VF x = hn::BitCast(df, hn::Add(magnitude, hn::Set(di, (127 - 14) << 23)));
     const VF finite = hn::Min(hn::Mul(x, hn::Set(df, 0.5f)), hn::Sub(x, hn::Set(df, 0x1p-14f)));
-    const auto is_special = hn::VecFromMask(di, hn::Gt(magnitude, hn::Set(di, (31 << 23) - 1)));  // infinities and NaN
-    const auto rest = hn::Or(hn::And(is_special, hn::Set(di, 0x7f800000)), hn::And(bits, hn::Set(di, INT32_MIN)));
+    // infinities and NaN
+    const auto is_special = hn::VecFromMask(di, hn::Gt(magnitude, hn::Set(di, (31 << 23) - 1)));
+    const auto rest =
+        hn::Or(hn::And(is_special, hn::Set(di, 0x7f800000)), hn::And(bits, hn::Set(di, INT32_MIN)));
     return hn::Or(finite, hn::BitCast(df, rest));
   }
 }
 
-// The vector at p of elements of type T: float, hwy::float16_t or hwy::bfloat16_t. With n: of n elements, then zeros.
+// The vector at p of elements of type T: float, hwy::float16_t or hwy::bfloat16_t. With n: of n
+// elements, then zeros.
 template <class T>
 HWY_INLINE VF LoadAsF32(const T* p) {
   if constexpr (std::is_same_v<T, float>) {
@@ -120,7 +131,9 @@ HWY_INLINE void WidenRow(const char* p, int64_t stride, int64_t n, float* HWY_RE
   int64_t i = 0;
   if (stride == sizeof(T)) {
     for (; i + kLanes <= n; i += kLanes) {
-      hn::StoreU(Widen(hn::BitCast(d16, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + i * sizeof(T)))), df, to + i);
+      hn::StoreU(Widen(hn::BitCast(
+                     d16, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + i * sizeof(T)))),
+                 df, to + i);
     }
   }
   for (; i < n; i += kLanes) {
@@ -139,7 +152,8 @@ HWY_INLINE void LoadBooleans(const char* p, int64_t stride, int64_t n, float* HW
   int64_t i = 0;
   if (stride == 1) {
     for (; i + kLanes <= n; i += kLanes) {
-      const auto allowed = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + i));
+      const auto allowed =
+          hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(p) + i));
       const auto removed = hn::RebindMask(df, hn::Eq(allowed, hn::Zero(di)));
       hn::StoreU(hn::IfThenElseZero(removed, MinusInfinity()), df, to + i);
     }
@@ -150,13 +164,17 @@ HWY_INLINE void LoadBooleans(const char* p, int64_t stride, int64_t n, float* HW
 // n booleans from bit `first` of packed ones on.
 HWY_INLINE void LoadBits(const char* p, int64_t first, int64_t n, float* HWY_RESTRICT to) {
   for (int64_t i = 0; i < n; ++i) {
-    to[i] = (static_cast<uint8_t>(p[(first + i) / 8]) >> ((first + i) % 8) & 1) != 0 ? 0.0f : MinusInfinityScalar();
+    to[i] = (static_cast<uint8_t>(p[(first + i) / 8]) >> ((first + i) % 8) & 1) != 0
+                ? 0.0f
+                : MinusInfinityScalar();
   }
 }
 
-// Rows of n elements, `stride` bytes apart, as f32; booleans as LoadBooleans. Rows are row_stride bytes apart, and to_stride floats in `to`.
-inline HWY_NOINLINE void LoadRows(DType dtype, const char* p, int64_t row_stride, int64_t stride, int64_t rows, int64_t n,
-                                  float* HWY_RESTRICT to, int64_t to_stride) {
+// Rows of n elements, `stride` bytes apart, as f32; booleans as LoadBooleans. Rows are row_stride
+// bytes apart, and to_stride floats in `to`.
+inline HWY_NOINLINE void LoadRows(DType dtype, const char* p, int64_t row_stride, int64_t stride,
+                                  int64_t rows, int64_t n, float* HWY_RESTRICT to,
+                                  int64_t to_stride) {
   const auto for_each = [&](const auto& load) HWY_ATTR {
     for (int64_t r = 0; r < rows; ++r, p += row_stride, to += to_stride) load();
   };
@@ -180,7 +198,9 @@ inline HWY_NOINLINE void LoadRows(DType dtype, const char* p, int64_t row_stride
   }
 }
 
-HWY_INLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* to) { LoadRows(dtype, p, 0, stride, 1, n, to, 0); }
+HWY_INLINE void LoadRow(DType dtype, const char* p, int64_t stride, int64_t n, float* to) {
+  LoadRows(dtype, p, 0, stride, 1, n, to, 0);
+}
 
 // n floats to elements of 16 bits, `stride` bytes apart, at any address: rounded to nearest even.
 template <class T>
@@ -191,7 +211,8 @@ HWY_INLINE void NarrowRow(const float* HWY_RESTRICT from, int64_t n, char* p, in
   int64_t i = 0;
   if (stride == sizeof(T)) {
     for (; i + kLanes <= n; i += kLanes) {
-      hn::StoreU(hn::BitCast(d8, hn::DemoteTo(d16, hn::LoadU(df, from + i))), d8, reinterpret_cast<uint8_t*>(p) + i * sizeof(T));
+      hn::StoreU(hn::BitCast(d8, hn::DemoteTo(d16, hn::LoadU(df, from + i))), d8,
+                 reinterpret_cast<uint8_t*>(p) + i * sizeof(T));
     }
   }
   for (; i < n; i += kLanes) {
@@ -202,10 +223,11 @@ HWY_INLINE void NarrowRow(const float* HWY_RESTRICT from, int64_t n, char* p, in
   }
 }
 
-// Rows of n floats to elements of that type, `stride` bytes apart: row r of `from`, whose rows are from_stride floats apart, to the address
-// rows[r] + offset.
-inline HWY_NOINLINE void StoreRows(DType dtype, const float* HWY_RESTRICT from, int64_t from_stride, int64_t n, char* const* rows,
-                                   int count, int64_t offset, int64_t stride) {
+// Rows of n floats to elements of that type, `stride` bytes apart: row r of `from`, whose rows are
+// from_stride floats apart, to the address rows[r] + offset.
+inline HWY_NOINLINE void StoreRows(DType dtype, const float* HWY_RESTRICT from, int64_t from_stride,
+                                   int64_t n, char* const* rows, int count, int64_t offset,
+                                   int64_t stride) {
   const auto for_each = [&](const auto& store) HWY_ATTR {
     for (int r = 0; r < count; ++r, from += from_stride) store(rows[r] + offset);
   };
@@ -258,16 +280,19 @@ HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, float* const* rows, int64_t colum
 HWY_INLINE void TransposeBlocks(VF& a, VF& b, VF& c, VF& d) {
   const DF df;
   const hn::Repartition<uint64_t, DF> du;
-  const auto ab_lo = hn::BitCast(du, hn::InterleaveLower(df, a, b)), ab_hi = hn::BitCast(du, hn::InterleaveUpper(df, a, b));
-  const auto cd_lo = hn::BitCast(du, hn::InterleaveLower(df, c, d)), cd_hi = hn::BitCast(du, hn::InterleaveUpper(df, c, d));
+  const auto ab_lo = hn::BitCast(du, hn::InterleaveLower(df, a, b)),
+             ab_hi = hn::BitCast(du, hn::InterleaveUpper(df, a, b));
+  const auto cd_lo = hn::BitCast(du, hn::InterleaveLower(df, c, d)),
+             cd_hi = hn::BitCast(du, hn::InterleaveUpper(df, c, d));
   a = hn::BitCast(df, hn::InterleaveLower(du, ab_lo, cd_lo));
   b = hn::BitCast(df, hn::InterleaveUpper(du, ab_lo, cd_lo));
   c = hn::BitCast(df, hn::InterleaveLower(du, ab_hi, cd_hi));
   d = hn::BitCast(df, hn::InterleaveUpper(du, ab_hi, cd_hi));
 }
 
-// Calls f(column, row, the elements of that column of kLanes rows from `row` on) for kVectors·kLanes rows: a register transpose, four columns at a time (a
-// gather costs ten times as much).
+// Calls f(column, row, the elements of that column of kLanes rows from `row` on) for
+// kVectors·kLanes rows: a register transpose, four columns at a time (a gather costs ten times as
+// much).
 template <int kVectors, class F>
 HWY_INLINE void ForEachColumn(const float* const* rows, int64_t columns, const F& f) {
   const DF df;
@@ -285,8 +310,8 @@ HWY_INLINE void ForEachColumn(const float* const* rows, int64_t columns, const F
     const float* const* from = n < 4 ? tail_rows : rows;
     const int64_t at = n < 4 ? 0 : column;
     for (int v = 0; v < kVectors; ++v, from += kLanes) {
-      VF a = LoadBlocks(df, from + 0, at), b = LoadBlocks(df, from + 1, at), c = LoadBlocks(df, from + 2, at),
-         d = LoadBlocks(df, from + 3, at);
+      VF a = LoadBlocks(df, from + 0, at), b = LoadBlocks(df, from + 1, at),
+         c = LoadBlocks(df, from + 2, at), d = LoadBlocks(df, from + 3, at);
       TransposeBlocks(a, b, c, d);
       f(column, v * kLanes, a);
       if (n > 1) f(column + 1, v * kLanes, b);
@@ -299,11 +324,13 @@ HWY_INLINE void ForEachColumn(const float* const* rows, int64_t columns, const F
 // to[column][lane] = rows[lane][column]; `to` is aligned and has kVectors·kLanes floats a column.
 template <int kVectors>
 HWY_INLINE void TransposeIn(const float* const* rows, int64_t columns, float* HWY_RESTRICT to) {
-  ForEachColumn<kVectors>(rows, columns,
-                          [&](int64_t column, int row, VF v) HWY_ATTR { hn::Store(v, DF(), to + column * (kVectors * kLanes) + row); });
+  ForEachColumn<kVectors>(rows, columns, [&](int64_t column, int row, VF v) HWY_ATTR {
+    hn::Store(v, DF(), to + column * (kVectors * kLanes) + row);
+  });
 }
 
-// Rows in the caller's memory that are written: row r starts at row[r], its elements are `stride` bytes apart.
+// Rows in the caller's memory that are written: row r starts at row[r], its elements are `stride`
+// bytes apart.
 struct RowsOut {
   char* row[kMaxTileLanes];
   int count;
@@ -312,10 +339,11 @@ struct RowsOut {
   bool plain;  // f32, unit stride, and every row aligned for float
 };
 
-// rows[lane][column] = from[column][lane] · scale for a vector of lanes, four columns at a time: past the last one up to three that mean nothing.
-// `from` has kRows floats a column.
+// rows[lane][column] = from[column][lane] · scale for a vector of lanes, four columns at a time:
+// past the last one up to three that mean nothing. `from` has kRows floats a column.
 template <int kRows>
-HWY_INLINE void TransposeOut(const float* HWY_RESTRICT from, int64_t columns, VF scale, float* const* rows) {
+HWY_INLINE void TransposeOut(const float* HWY_RESTRICT from, int64_t columns, VF scale,
+                             float* const* rows) {
   const DF df;
   for (int64_t column = 0; column < columns; column += 4, from += 4 * kRows) {
     const int64_t n = columns - column;
@@ -333,7 +361,8 @@ HWY_INLINE void TransposeOut(const float* HWY_RESTRICT from, int64_t columns, VF
 
 // out.row[r][column] = from[column][r] · factor[r].
 template <int kVectors>
-HWY_INLINE void StoreTransposed(const float* HWY_RESTRICT from, int64_t columns, const float* HWY_RESTRICT factor, const RowsOut& out) {
+HWY_INLINE void StoreTransposed(const float* HWY_RESTRICT from, int64_t columns,
+                                const float* HWY_RESTRICT factor, const RowsOut& out) {
   constexpr int kRows = kVectors * kLanes;
   constexpr int64_t kBuffered = 64;
   for (int v = 0; v < kVectors && v * kLanes < out.count; ++v) {

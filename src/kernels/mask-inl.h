@@ -1,5 +1,6 @@
-// Removing pairs by position (causal, window, lengths) from a block that is partly visible, and keeping what a removed pair's V holds out of
-// the sums. Knows nothing of where the intervals come from.
+// Removing pairs by position (causal, window, lengths) from a block that is partly visible, and
+// keeping what a removed pair's V holds out of the sums. Knows nothing of where the intervals come
+// from.
 #if defined(FOVEA_SRC_KERNELS_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_MASK_INL_H_
 #undef FOVEA_SRC_KERNELS_MASK_INL_H_
@@ -19,12 +20,15 @@ struct Broadcast {
   DType dtype;
   int64_t stride[4];
 
-  const char* Row(int64_t b, int64_t h, int64_t i) const { return data + b * stride[0] + h * stride[1] + i * stride[2]; }
+  const char* Row(int64_t b, int64_t h, int64_t i) const {
+    return data + b * stride[0] + h * stride[1] + i * stride[2];
+  }
 };
 
 HWY_INLINE Broadcast BroadcastView(const TensorView& view) {
   Broadcast b{static_cast<const char*>(view.data), view.dtype, {0, 0, 0, 0}};
-  for (int a = 0; a < view.rank; ++a) b.stride[4 - view.rank + a] = view.shape[a] == 1 ? 0 : view.stride[a];
+  for (int a = 0; a < view.rank; ++a)
+    b.stride[4 - view.rank + a] = view.shape[a] == 1 ? 0 : view.stride[a];
   return b;
 }
 
@@ -39,7 +43,8 @@ HWY_INLINE float ElementOf(const Broadcast& view, const char* row, int64_t j) {
   return x;
 }
 
-// Which of the keys [first, end) some row of the tile may see, and whether all rows see all of those.
+// Which of the keys [first, end) some row of the tile may see, and whether all rows see all of
+// those.
 struct Seen {
   int64_t first;
   int64_t end;
@@ -54,12 +59,14 @@ struct TileQueries {
 };
 HWY_INLINE TileQueries QueriesOf(const KernelCall& call, const Item& item, const Tile& tile) {
   const int64_t group = call.geometry.group, h = item.kv_head * group;
-  const int64_t last = std::min((tile.first_row + tile.count - 1) / group, call.lengths[item.sequence].q_length - 1);
+  const int64_t last =
+      std::min((tile.first_row + tile.count - 1) / group, call.lengths[item.sequence].q_length - 1);
   return {{h, h + group}, tile.first_row / group, last};
 }
 
 // What the map of score.mask leaves of the keys.
-inline HWY_NOINLINE Seen SeenThroughMask(const KernelCall& call, const Item& item, const TileQueries& queries, const KeyRange& keys) {
+inline HWY_NOINLINE Seen SeenThroughMask(const KernelCall& call, const Item& item,
+                                         const TileQueries& queries, const KeyRange& keys) {
   const MaskMap& map = call.mask_map;
   Seen seen = {keys.end, keys.first, true};
   const int64_t h_end = map.layout.heads == 1 ? queries.heads.first + 1 : queries.heads.end;
@@ -77,7 +84,8 @@ inline HWY_NOINLINE Seen SeenThroughMask(const KernelCall& call, const Item& ite
 }
 
 // What score.block_map leaves of the keys.
-inline HWY_NOINLINE Seen SeenThroughBlockMap(const KernelCall& call, const Item& item, const TileQueries& queries, const KeyRange& keys) {
+inline HWY_NOINLINE Seen SeenThroughBlockMap(const KernelCall& call, const Item& item,
+                                             const TileQueries& queries, const KeyRange& keys) {
   const BlockMap& map = call.problem->score.block_map;
   const Broadcast visible = BroadcastView(map.visible);
   Seen seen = {keys.end, keys.first, true};
@@ -97,12 +105,15 @@ inline HWY_NOINLINE Seen SeenThroughBlockMap(const KernelCall& call, const Item&
   return seen;
 }
 
-// The part of the block that the tile computes. Its end is cut to what some row sees; its start too, in steps that keep the order of sums.
+// The part of the block that the tile computes. Its end is cut to what some row sees; its start
+// too, in steps that keep the order of sums.
 template <class Lanes>
-HWY_INLINE Span SpanOf(const KernelCall& call, const Item& item, const Tile& tile, const Block& block) {
+HWY_INLINE Span SpanOf(const KernelCall& call, const Item& item, const Tile& tile,
+                       const Block& block) {
   constexpr int64_t kStep = kFirstKeyStep<Lanes>;
   const Score& score = call.problem->score;
-  KeyRange keys = {std::max(tile.any.first, block.first), std::min(tile.any.end, block.first + block.n)};
+  KeyRange keys = {std::max(tile.any.first, block.first),
+                   std::min(tile.any.end, block.first + block.n)};
   Span span = {0, 0, false, false, false};
   if (keys.first >= keys.end) return span;
   if (call.stage >= ScoreStage::kMasked) {
@@ -129,8 +140,8 @@ HWY_INLINE Span SpanOf(const KernelCall& call, const Item& item, const Tile& til
 
 // S = −inf outside each row's interval. `row_values` holds 2 · tile_lanes floats.
 template <class Lanes>
-HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span& span, int64_t block_keys, float* row_values, int64_t lanes,
-                               float* s) {
+HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span& span,
+                               int64_t block_keys, float* row_values, int64_t lanes, float* s) {
   float* first = row_values;
   float* end = row_values + lanes;
   for (int r = 0; r < lanes; ++r) {
@@ -140,7 +151,8 @@ HWY_INLINE void MaskByPosition(const Tile& tile, const Block& block, const Span&
   }
   ForEachScore<Lanes>(s, tile, span, block_keys, [&](VF score, int64_t row, int64_t key) HWY_ATTR {
     const VF j = Lanes::Keys(key);
-    const auto visible = hn::And(hn::Ge(j, Lanes::PerRow(first, row)), hn::Lt(j, Lanes::PerRow(end, row)));
+    const auto visible =
+        hn::And(hn::Ge(j, Lanes::PerRow(first, row)), hn::Lt(j, Lanes::PerRow(end, row)));
     return hn::IfThenElse(visible, score, MinusInfinity());
   });
 }
@@ -167,13 +179,15 @@ HWY_INLINE bool HasNonFiniteOf(const Rows& rows, int64_t n, int64_t d) {
 }
 
 inline HWY_NOINLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
-  return WithFloatType(rows.dtype, [&](auto zero) HWY_ATTR { return HasNonFiniteOf<decltype(zero)>(rows, n, d); });
+  return WithFloatType(
+      rows.dtype, [&](auto zero) HWY_ATTR { return HasNonFiniteOf<decltype(zero)>(rows, n, d); });
 }
 
-// Copies n rows to `to` (which may be the rows themselves), f32, with non-finite elements zeroed, and notes the rows that had any. Rows of `to` have room
-// for whole vectors.
+// Copies n rows to `to` (which may be the rows themselves), f32, with non-finite elements zeroed,
+// and notes the rows that had any. Rows of `to` have room for whole vectors.
 template <class T>
-HWY_INLINE void IsolateNonFiniteOf(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
+HWY_INLINE void IsolateNonFiniteOf(const Rows& rows, int64_t n, int64_t d, float* to,
+                                   int64_t to_stride, uint64_t* poisoned) {
   const DF df;
   const VF zero = hn::Zero(df);
   for (int64_t j = 0; j < n; ++j) {
@@ -189,8 +203,11 @@ HWY_INLINE void IsolateNonFiniteOf(const Rows& rows, int64_t n, int64_t d, float
   }
 }
 
-inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to, int64_t to_stride, uint64_t* poisoned) {
-  WithFloatType(rows.dtype, [&](auto zero) HWY_ATTR { IsolateNonFiniteOf<decltype(zero)>(rows, n, d, to, to_stride, poisoned); });
+inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to,
+                                          int64_t to_stride, uint64_t* poisoned) {
+  WithFloatType(rows.dtype, [&](auto zero) HWY_ATTR {
+    IsolateNonFiniteOf<decltype(zero)>(rows, n, d, to, to_stride, poisoned);
+  });
 }
 
 }  // namespace HWY_NAMESPACE

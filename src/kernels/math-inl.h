@@ -14,7 +14,8 @@ namespace fovea {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The larger of x and `least`, the smaller of x and `most`; NaN where x is NaN (Max and Min alone may hide it).
+// The larger of x and `least`, the smaller of x and `most`; NaN where x is NaN (Max and Min alone
+// may hide it).
 template <class V>
 HWY_INLINE V ClampBelow(V x, V least) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
@@ -32,15 +33,17 @@ HWY_INLINE V ClampAbove(V x, V most) {
 #endif
 }
 
-// Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products with V that are no normal numbers, on which some
-// CPUs spend a hundred cycles each.
+// Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products
+// with V that are no normal numbers, on which some CPUs spend a hundred cycles each.
 constexpr float kExpFlush = -69.0f;
 
-// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to kExpFlush; 0 below, and for −inf; exp(0) = 1 exactly; NaN stays NaN.
+// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to kExpFlush; 0 below, and for −inf; exp(0)
+// = 1 exactly; NaN stays NaN.
 //
-// x·log₂e = n + f with integer n and |f| ≤ ½; e^x = 2ⁿ·2^f. Adding kShift rounds to the integer n and leaves n + 127, the exponent field of 2ⁿ, in the
-// low bits of the sum, so that one shift makes 2ⁿ. At n = −127, where x is put below kExpFlush, that field is 0 and with it the result. 2^f is 1 + f·(minimax
-// polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
+// x·log₂e = n + f with integer n and |f| ≤ ½; e^x = 2ⁿ·2^f. Adding kShift rounds to the integer n
+// and leaves n + 127, the exponent field of 2ⁿ, in the low bits of the sum, so that one shift makes
+// 2ⁿ. At n = −127, where x is put below kExpFlush, that field is 0 and with it the result. 2^f is 1
+// + f·(minimax polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpNonPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -52,8 +55,10 @@ HWY_INLINE V ExpNonPositive(D d, V x) {
 #if HWY_NATIVE_FMA
   const V f = hn::MulSub(x, log2e, n);  // the product is not rounded
 #else
-  // x − n·ln2 in two steps (Cody and Waite 1980): ln2_hi has few enough bits for n·ln2_hi to be exact.
-  const V r = hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(d, 0.693359375f))), hn::Mul(n, hn::Set(d, -2.12194440e-4f)));
+  // x − n·ln2 in two steps (Cody and Waite 1980): ln2_hi has few enough bits for n·ln2_hi to be
+  // exact.
+  const V r = hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(d, 0.693359375f))),
+                      hn::Mul(n, hn::Set(d, -2.12194440e-4f)));
   const V f = hn::Mul(r, log2e);
 #endif
   V p = hn::Set(d, 0.001326467259787023f);
@@ -65,20 +70,24 @@ HWY_INLINE V ExpNonPositive(D d, V x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
-// cap·tanh(s/cap) from s and x = s/cap, for finite cap > 0; with cap = 1 and s = x it is tanh. Odd, never beyond ±cap, exactly ±cap where |x| ≥ 8.21, NaN
-// where s is NaN. Relative error ≤ 6·2⁻²⁴, of tiny results too, and an error of x enters it at most once. Of tanh, over all floats, the worst is
-// 4.91·2⁻²⁴ (at 7.25) with fused multiply-adds and 5.69·2⁻²⁴ (at 6.25) without.
+// cap·tanh(s/cap) from s and x = s/cap, for finite cap > 0; with cap = 1 and s = x it is tanh. Odd,
+// never beyond ±cap, exactly ±cap where |x| ≥ 8.21, NaN where s is NaN. Relative error ≤ 6·2⁻²⁴, of
+// tiny results too, and an error of x enters it at most once. Of tanh, over all floats, the worst
+// is 4.91·2⁻²⁴ (at 7.25) with fused multiply-adds and 5.69·2⁻²⁴ (at 6.25) without.
 //
-// tanh(x) = x·P(x²)/Q(x²): P and Q of degree 4 with P(0) = Q(0) = 1 and the least maximal relative error on |x| ≤ 8.3, which is 0.17·2⁻²⁴ (Remez), then
-// moved by a few units in the last place for the least error after rounding. All coefficients are positive: nothing cancels.
-// P/Q multiplies s, not x, so that a cap so great that x is tiny or 0 gives s. From x² = kEnd on, P/Q is constant and the product grows with s, past ±cap
-// at once, where it is cut.
+// tanh(x) = x·P(x²)/Q(x²): P and Q of degree 4 with P(0) = Q(0) = 1 and the least maximal relative
+// error on |x| ≤ 8.3, which is 0.17·2⁻²⁴ (Remez), then moved by a few units in the last place for
+// the least error after rounding. All coefficients are positive: nothing cancels. P/Q multiplies s,
+// not x, so that a cap so great that x is tiny or 0 gives s. From x² = kEnd on, P/Q is constant and
+// the product grows with s, past ±cap at once, where it is cut.
 //
-// P/Q is a true division: it has a unit of its own beside the multiply-adds, and its bits, unlike those of an approximate reciprocal, are the same on every CPU.
+// P/Q is a true division: it has a unit of its own beside the multiply-adds, and its bits, unlike
+// those of an approximate reciprocal, are the same on every CPU.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Softcap(D d, V s, V x, V cap) {
-  constexpr float kEnd = 67.3f;        // 8.2037²
-  constexpr float kNormal = 0x1p-40f;  // too little to change P or Q, enough to keep the terms of a tiny x out of the subnormal numbers
+  constexpr float kEnd = 67.3f;  // 8.2037²
+  // too little to change P or Q, enough to keep the terms of a tiny x out of the subnormal numbers
+  constexpr float kNormal = 0x1p-40f;
   const V one = hn::Set(d, 1.0f);
   const V u = hn::Min(hn::MulAdd(x, x, hn::Set(d, kNormal)), hn::Set(d, kEnd));
   V p = hn::Set(d, 1.47113992e-08f);

@@ -29,21 +29,25 @@ Target WithoutProducts(Target target) {
 }
 
 #if HWY_ARCH_X86
-// All that a compiler may use for HWY_AVX3_ZEN4. Highway reports that target on AMD alone, though others run its code: AVX3_DL and BF16 are its parts.
+// All that a compiler may use for HWY_AVX3_ZEN4. Highway reports that target on AMD alone, though
+// others run its code: AVX3_DL and BF16 are its parts.
 bool CpuHasAvx512Bf16() {
   __builtin_cpu_init();
   return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0 && __builtin_cpu_supports("avx512bf16");
 }
 
-// Whether CPU and system have AMX's tiles and bf16 products and this process may use them. Linux wants to be asked, once per process: it then makes room for
-// the tiles where it saves a thread's state.
+// Whether CPU and system have AMX's tiles and bf16 products and this process may use them. Linux
+// wants to be asked, once per process: it then makes room for the tiles where it saves a thread's
+// state.
 bool MayUseAmx() {
 #if defined(__linux__) && defined(__x86_64__)
   static const bool may = [] {
-    constexpr uint32_t kBF16 = 1u << 22, kTiles = 1u << 24;      // CPUID leaf 7, EDX
-    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h, since Linux 5.16
+    constexpr uint32_t kBF16 = 1u << 22, kTiles = 1u << 24;  // CPUID leaf 7, EDX
+    // ARCH_REQ_XCOMP_PERM of asm/prctl.h, since Linux 5.16
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;
     uint32_t a, b, c, d;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBF16) == 0 || (d & kTiles) == 0) return false;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBF16) == 0 || (d & kTiles) == 0)
+      return false;
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   }();
   return may;
@@ -71,7 +75,8 @@ bool HasProduct(Target target, Product product) noexcept {
 }
 
 bool IsNativeProduct(Target target, Product product) noexcept {
-  return product == Product::kF32 || (product == Product::kBF16 && target != WithoutProducts(target));
+  return product == Product::kF32 ||
+         (product == Product::kBF16 && target != WithoutProducts(target));
 }
 
 int64_t HighwayTarget(Target target, Product product) noexcept {
@@ -102,22 +107,25 @@ int64_t HighwayTarget(Target target, Product product) noexcept {
 }
 
 bool IsCompiled(Target target) noexcept {
-  return HasProduct(target, Product::kF32) && (target == WithoutProducts(target) || HasProduct(target, Product::kBF16));
+  return HasProduct(target, Product::kF32) &&
+         (target == WithoutProducts(target) || HasProduct(target, Product::kBF16));
 }
 
 bool CpuSupports(Target target) noexcept {
   if (target == Target::kEmu128) return true;
 #if HWY_ARCH_X86
   if (target == Target::kAvx512Bf16) return CpuHasAvx512Bf16();
-  if (target == Target::kAvx512Amx) return (hwy::SupportedTargets() & HWY_AVX3_SPR) != 0 && MayUseAmx();
+  if (target == Target::kAvx512Amx)
+    return (hwy::SupportedTargets() & HWY_AVX3_SPR) != 0 && MayUseAmx();
 #endif
   return (hwy::SupportedTargets() & HighwayTarget(target, Product::kBF16)) != 0;
 }
 
 bool CpuPrefers(Target target) noexcept {
 #if HWY_ARCH_X86
-  // AMD's cores multiply twice as many bf16 as f32. Intel's leave that to AMX: VDPBF16PS makes half as many products as the multiply-adds that it replaces, so
-  // that widening to f32 is the faster way there (bench/README.md).
+  // AMD's cores multiply twice as many bf16 as f32. Intel's leave that to AMX: VDPBF16PS makes half
+  // as many products as the multiply-adds that it replaces, so that widening to f32 is the faster
+  // way there (bench/README.md).
   if (target == Target::kAvx512Bf16) return __builtin_cpu_is("amd");
 #endif
   static_cast<void>(target);

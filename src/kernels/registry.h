@@ -1,4 +1,5 @@
-// Fovea's own table of targets and engines: dispatch is a lookup by the plan, never a change of Highway's process-wide state.
+// Fovea's own table of targets and engines: dispatch is a lookup by the plan, never a change of
+// Highway's process-wide state.
 #ifndef FOVEA_SRC_KERNELS_REGISTRY_H_
 #define FOVEA_SRC_KERNELS_REGISTRY_H_
 
@@ -8,8 +9,9 @@
 
 namespace fovea {
 
-// The kernels of `engine` (kTile or kRow) and `product` (kF32 or kBF16) for `target`, which must be usable: making the table runs code of that target. Null
-// where there are none: products of bf16 have a tile engine only, on the targets that HasProduct names.
+// The kernels of `engine` (kTile or kRow) and `product` (kF32 or kBF16) for `target`, which must be
+// usable: making the table runs code of that target. Null where there are none: products of bf16
+// have a tile engine only, on the targets that HasProduct names.
 const EngineKernels* FindKernels(Target target, Engine engine, Product product) noexcept;
 
 // Whether this build has kernels for that target and product.
@@ -18,7 +20,8 @@ bool HasProduct(Target target, Product product) noexcept;
 // Whether the target is there for this product: its instructions multiply so.
 bool IsNativeProduct(Target target, Product product) noexcept;
 
-// The Highway target whose code does this; 0 for kAuto. Targets that add a product to another target have that one's code for the rest.
+// The Highway target whose code does this; 0 for kAuto. Targets that add a product to another
+// target have that one's code for the rest.
 int64_t HighwayTarget(Target target, Product product) noexcept;
 
 bool IsCompiled(Target target) noexcept;
@@ -26,7 +29,8 @@ bool IsCompiled(Target target) noexcept;
 // Whether this CPU and operating system can run the target's code.
 bool CpuSupports(Target target) noexcept;
 
-// Whether this CPU, which supports the target, runs what it adds faster than the next lesser target does without it.
+// Whether this CPU, which supports the target, runs what it adds faster than the next lesser target
+// does without it.
 bool CpuPrefers(Target target) noexcept;
 
 // One of these an engine, defined in the engine's unit by FOVEA_DEFINE_KERNELS.
@@ -39,8 +43,8 @@ bool HasTileAmxKernels(Target target) noexcept;
 
 }  // namespace fovea
 
-// Defines NAME##For(target) from the functions NAME in the namespaces of all targets that the unit was compiled for, and Has##NAME. For use in namespace fovea
-// under HWY_ONCE.
+// Defines NAME##For(target) from the functions NAME in the namespaces of all targets that the unit
+// was compiled for, and Has##NAME. For use in namespace fovea under HWY_ONCE.
 #define FOVEA_DEFINE_KERNELS(NAME) FOVEA_DEFINE_KERNELS_OF(NAME, FOVEA_FOR_EACH_COMPILED_TARGET)
 // The same where only the targets of FOR_EACH have the function.
 #define FOVEA_DEFINE_KERNELS_OF(NAME, FOR_EACH)            \
@@ -67,7 +71,8 @@ bool HasTileAmxKernels(Target target) noexcept;
     return &kernels;                                        \
   }
 
-// VISIT(Target enumerator, Highway's namespace, argument) for every target that this unit was compiled for.
+// VISIT(Target enumerator, Highway's namespace, argument) for every target that this unit was
+// compiled for.
 #define FOVEA_FOR_EACH_COMPILED_TARGET(VISIT, X) \
   FOVEA_VISIT_AVX512_AMX(VISIT, X)               \
   FOVEA_VISIT_AVX512_BF16(VISIT, X)              \

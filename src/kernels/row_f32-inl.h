@@ -1,5 +1,6 @@
-// The row engine's f32 micro-kernels: lanes hold the head dimension of K and V rows, which are read in place, all query rows of a tile at once, so that
-// K and V stream from memory exactly once. Rows of 16 bits are widened in registers: they are half as many bytes.
+// The row engine's f32 micro-kernels: lanes hold the head dimension of K and V rows, which are read
+// in place, all query rows of a tile at once, so that K and V stream from memory exactly once. Rows
+// of 16 bits are widened in registers: they are half as many bytes.
 #if defined(FOVEA_SRC_KERNELS_ROW_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
 #undef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
@@ -14,14 +15,16 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Vectors of channels that stay in registers while V streams by, for two query rows at a time, or half as many for four: half of the register file.
+// Vectors of channels that stay in registers while V streams by, for two query rows at a time, or
+// half as many for four: half of the register file.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
 constexpr int kRowChannels = 8;
 #else
 constexpr int kRowChannels = 4;
 #endif
 
-// Lane x of the result, x < 4: the sum of the lanes of the x-th argument. The order of the sum is the same for each.
+// Lane x of the result, x < 4: the sum of the lanes of the x-th argument. The order of the sum is
+// the same for each.
 HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
   const hn::FixedTag<float, 4> d4;
   TransposeBlocks(a, b, c, d);
@@ -35,15 +38,17 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
       return hn::ResizeBitCast(d4, folded);
     } else {
       const hn::Half<decltype(half)> quarter;
-      return hn::ResizeBitCast(d4, hn::Add(hn::LowerHalf(quarter, folded), hn::UpperHalf(quarter, folded)));
+      return hn::ResizeBitCast(
+          d4, hn::Add(hn::LowerHalf(quarter, folded), hn::UpperHalf(quarter, folded)));
     }
   }
 }
 
-// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows. q rows are padded with zeros to whole vectors.
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows. q rows are
+// padded with zeros to whole vectors.
 template <int kKeys, int kRows, class T>
-FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
-                           float* HWY_RESTRICT s, int64_t s_stride) {
+FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
+                           int64_t q_stride, int64_t dk, float* HWY_RESTRICT s, int64_t s_stride) {
   const DF df;
   VF sum[4][kRows];
   for (int j = 0; j < 4; ++j) {
@@ -61,28 +66,36 @@ FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const floa
   if (c < dk) {
     for (int j = 0; j < kKeys; ++j) {
       const VF x = LoadAsF32(k + j * k_stride + c, dk - c);
-      for (int r = 0; r < kRows; ++r) sum[j][r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), sum[j][r]);
+      for (int r = 0; r < kRows; ++r)
+        sum[j][r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), sum[j][r]);
     }
   }
   const hn::FixedTag<float, 4> d4;
-  for (int r = 0; r < kRows; ++r) hn::StoreN(SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]), d4, s + r * s_stride, kKeys);
+  for (int r = 0; r < kRows; ++r)
+    hn::StoreN(SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]), d4, s + r * s_stride,
+               kKeys);
 }
 
-// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
+// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
+// channels, of which the last holds `last` (≤ kLanes).
 template <int kRows, int kChannels, bool kWhole, class T>
-FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t p_stride, int64_t keys,
-                               const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride, int64_t last) {
+FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
+                               const float* HWY_RESTRICT p, int64_t p_stride, int64_t keys,
+                               const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o,
+                               int64_t o_stride, int64_t last) {
   const DF df;
   VF sum[kRows][kChannels];
   for (int r = 0; r < kRows; ++r) {
     const VF a = hn::Set(df, alpha[r]);
-    for (int c = 0; c < kChannels; ++c) sum[r][c] = hn::Mul(hn::Load(df, o + r * o_stride + c * kLanes), a);
+    for (int c = 0; c < kChannels; ++c)
+      sum[r][c] = hn::Mul(hn::Load(df, o + r * o_stride + c * kLanes), a);
   }
   for (int64_t j = 0; j < keys; ++j, values += v_stride) {
     VF pv[kRows];
     for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
     for (int c = 0; c < kChannels; ++c) {
-      const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(values + c * kLanes) : LoadAsF32(values + c * kLanes, last);
+      const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(values + c * kLanes)
+                                               : LoadAsF32(values + c * kLanes, last);
       for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
     }
   }
@@ -91,27 +104,32 @@ FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride, c
   }
 }
 
-struct RowEngine : F32Operands<LanesAreKeys, 0, true> {  // no stride aliases: rows are read once, in order; of any type, in place
+// no stride aliases: rows are read once, in order; of any type, in place
+struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   using Lanes = LanesAreKeys;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
 
   template <int kRows, class T>
-  static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+  static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span,
+                                      const Geometry& g, float* s, Ahead& ahead) {
     const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
     int64_t key = span.first;
     for (; key + 4 <= span.end; key += 4) {
       ahead.Step();
       RowScoresOf<4, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
     }
-    for (; key < span.end; ++key) RowScoresOf<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key < span.end; ++key)
+      RowScoresOf<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
   template <class T>
-  static HWY_NOINLINE void ScoresAs(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+  static HWY_NOINLINE void ScoresAs(const Tile& tile, const Rows& k, const Span& span,
+                                    const Geometry& g, float* s, Ahead& ahead) {
     const float* q = tile.q;
     int rows = tile.count;
-    for (; rows >= 4; rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys))
+    for (; rows >= 4;
+         rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys))
       ScoresOfRows<4, T>(q, k, span, g, s, ahead);
     switch (rows) {
       case 3:
@@ -125,12 +143,15 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {  // no stride aliases: r
     }
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
-    WithFloatType(k.dtype, [&](auto zero) HWY_ATTR { ScoresAs<decltype(zero)>(tile, k, span, g, s, ahead); });
+  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span,
+                                const Geometry& g, float* s, Ahead& ahead) {
+    WithFloatType(
+        k.dtype, [&](auto zero) HWY_ATTR { ScoresAs<decltype(zero)>(tile, k, span, g, s, ahead); });
   }
 
   template <int kRows, class T>
-  static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g, const float* p, const float* alpha, float* o) {
+  static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g,
+                                        const float* p, const float* alpha, float* o) {
     const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
     const T* from = v.Row<T>(span.first);
     const int64_t keys = span.end - span.first;
@@ -138,39 +159,50 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {  // no stride aliases: r
     int64_t c = 0;
     constexpr int kMost = kRows > 2 ? kRowChannels / 2 : kRowChannels;
     for (; c + kMost * kLanes <= g.dv; c += kMost * kLanes) {
-      RowAccumulateOf<kRows, kMost, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
+      RowAccumulateOf<kRows, kMost, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c,
+                                          o_stride, kLanes);
     }
     if (c + 2 * kLanes <= g.dv) {
       for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes)
-        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, kLanes);
+        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c,
+                                        o_stride, kLanes);
     }
     for (; c < g.dv; c += kLanes) {
       const int64_t last = std::min<int64_t>(g.dv - c, kLanes);
-      RowAccumulateOf<kRows, 1, false>(from + c, v.stride, p, p_stride, keys, alpha, o + c, o_stride, last);
+      RowAccumulateOf<kRows, 1, false>(from + c, v.stride, p, p_stride, keys, alpha, o + c,
+                                       o_stride, last);
     }
   }
 
   template <class T>
-  static HWY_NOINLINE void AccumulateAs(const Tile& tile, const Rows& v, const Span& span, const Geometry& g, const float* s) {
+  static HWY_NOINLINE void AccumulateAs(const Tile& tile, const Rows& v, const Span& span,
+                                        const Geometry& g, const float* s) {
     int r = 0;
     for (; r + 4 <= tile.count; r += 4) {
-      AccumulateRows<4, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+      AccumulateRows<4, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r,
+                           tile.o + Lanes::Index(r, 0, g.dv));
     }
     for (; r + 2 <= tile.count; r += 2) {
-      AccumulateRows<2, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+      AccumulateRows<2, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r,
+                           tile.o + Lanes::Index(r, 0, g.dv));
     }
     if (r < tile.count)
-      AccumulateRows<1, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r, tile.o + Lanes::Index(r, 0, g.dv));
+      AccumulateRows<1, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r,
+                           tile.o + Lanes::Index(r, 0, g.dv));
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Values& v, const Span& span, const Geometry& g, const float* s, Ahead&) {
-    WithFloatType(v.rows.dtype, [&](auto zero) HWY_ATTR { AccumulateAs<decltype(zero)>(tile, v.rows, span, g, s); });
+  static HWY_INLINE void Accumulate(const Tile& tile, const Values& v, const Span& span,
+                                    const Geometry& g, const float* s, Ahead&) {
+    WithFloatType(v.rows.dtype, [&](auto zero) HWY_ATTR {
+      AccumulateAs<decltype(zero)>(tile, v.rows, span, g, s);
+    });
   }
 
   // Scores past the span, up to a whole vector, are no keys.
   static HWY_INLINE void Seal(const Tile& tile, const Span& span, int64_t block_keys, float* s) {
     for (int r = 0; r < tile.count; ++r) {
-      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key) s[Lanes::Index(r, key, block_keys)] = MinusInfinityScalar();
+      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key)
+        s[Lanes::Index(r, key, block_keys)] = MinusInfinityScalar();
     }
   }
 };

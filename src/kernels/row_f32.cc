@@ -15,7 +15,9 @@ namespace HWY_NAMESPACE {
 EngineKernels RowF32Kernels() {
   EngineKernels kernels;
   kernels.max_tile_rows = LanesAreKeys::kRows;
-  kernels.scratch_bytes = [](const Geometry& g) { return CarveScratch<RowEngine>(g, nullptr).bytes; };
+  kernels.scratch_bytes = [](const Geometry& g) {
+    return CarveScratch<RowEngine>(g, nullptr).bytes;
+  };
   kernels.attend = Attend<RowEngine>;
   kernels.matrix = EmitMatrix<RowEngine>;
   kernels.merge = MergeParts<RowEngine>;

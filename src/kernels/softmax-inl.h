@@ -1,11 +1,14 @@
-// The streaming softmax of a tile of scores: S → P in place, the running maximum m and denominator l of every row, and alpha, by which what was
-// summed before must be multiplied (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
+// The streaming softmax of a tile of scores: S → P in place, the running maximum m and denominator
+// l of every row, and alpha, by which what was summed before must be multiplied (Milakov and
+// Gimelshein 2018, "Online normalizer calculation for softmax").
 //
 // The rules for −inf, empty rows and NaN:
-//   · a removed score is −inf, and exp gives exactly 0 for it;
-//   · while a row has seen no key, m = −inf and l = 0: the exponent is then taken from 0, so that −inf − (−inf) never arises;
-//   · max may hide a NaN score (it does on x86), but its exp is NaN, and l carries it to the output and to lse;
-//   · a score of +inf makes m = +inf and exp(inf − inf) = NaN, as the textbook formula does.
+//   - a removed score is −inf, and exp gives exactly 0 for it;
+//   - while a row has seen no key, m = −inf and l = 0: the exponent is then taken from 0, so that
+//     −inf − (−inf) never arises;
+//   - max may hide a NaN score (it does on x86), but its exp is NaN, and l carries it to the output
+//     and to lse;
+//   - a score of +inf makes m = +inf and exp(inf − inf) = NaN, as the textbook formula does.
 #if defined(FOVEA_SRC_KERNELS_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_SOFTMAX_INL_H_
 #undef FOVEA_SRC_KERNELS_SOFTMAX_INL_H_
@@ -27,7 +30,8 @@ struct RowState {
   float* alpha;
 };
 
-// P[key][row] or P[row][key] in f32, in the place of S. An engine with products of its own stores P otherwise: `kTogether` keys in a place.
+// P[key][row] or P[row][key] in f32, in the place of S. An engine with products of its own stores P
+// otherwise: `kTogether` keys in a place.
 struct WeightsF32 {
   static constexpr int64_t kTogether = 1;
 
@@ -55,15 +59,17 @@ struct WeightsF32 {
 // m, or 0 where it is −inf: what exponents are taken from.
 HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfinity()), m); }
 
-// Scores of keys first ≤ key < end of the block; `first` is a multiple of kFirstKeyStep<Lanes> and `end` of kKeyStep. Sums run in an order that
-// depends on a key's place in its block alone, whichever rows share the tile.
+// Scores of keys first ≤ key < end of the block; `first` is a multiple of kFirstKeyStep<Lanes> and
+// `end` of kKeyStep. Sums run in an order that depends on a key's place in its block alone,
+// whichever rows share the tile.
 template <class Lanes>
 constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
 
-// `along` gets a Step for every four vectors: an engine may have other work to do meanwhile, of instructions that do not compete with these.
+// `along` gets a Step for every four vectors: an engine may have other work to do meanwhile, of
+// instructions that do not compete with these.
 template <class Lanes, class Weights, class Along>
-FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end, int64_t block_keys, const RowState& state,
-                       Along& along) {
+FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64_t end,
+                       int64_t block_keys, const RowState& state, Along& along) {
   const DF df;
   constexpr int64_t kStep = Lanes::kKeyStep;
   constexpr int64_t kUnroll = 4 * kStep;
@@ -88,7 +94,8 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
     VF sum0 = hn::Zero(df), sum1 = sum0, sum2 = sum0, sum3 = sum0;
     p = from;
     float* to = s + Lanes::Index(row, first / Weights::kTogether, block_keys);
-    for (key = first; key < unrolled_end; key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
+    for (key = first; key < unrolled_end;
+         key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
       const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
       const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base));
       const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base));
@@ -102,8 +109,10 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
     }
     if (const int64_t left = (end - key) / kStep; left > 0) {
       const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
-      const VF p1 = left > 1 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base)) : hn::Zero(df);
-      const VF p2 = left > 2 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base)) : hn::Zero(df);
+      const VF p1 =
+          left > 1 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base)) : hn::Zero(df);
+      const VF p2 =
+          left > 2 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base)) : hn::Zero(df);
       Weights::StoreSome(left, p0, p1, p2, stride, to);
       sum0 = hn::Add(sum0, p0);
       sum1 = hn::Add(sum1, p1);

@@ -1,5 +1,6 @@
-// Getting Q, K and V of a tile or block ready for an engine: in place where the micro-kernels can read the caller's memory, else copied to scratch
-// (and widened: types narrower than f32 become f32 once per block).
+// Getting Q, K and V of a tile or block ready for an engine: in place where the micro-kernels can
+// read the caller's memory, else copied to scratch (and widened: types narrower than f32 become f32
+// once per block).
 #if defined(FOVEA_SRC_KERNELS_TAKE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_TAKE_INL_H_
 #undef FOVEA_SRC_KERNELS_TAKE_INL_H_
@@ -18,22 +19,28 @@ namespace HWY_NAMESPACE {
 // Whether rows of the view, which holds floats, can be read as arrays of its type.
 HWY_INLINE bool IsPlain(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
   const int64_t size = SizeOf(dtype);
-  return element_stride == size && row_stride % size == 0 && reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(size) == 0;
+  return element_stride == size && row_stride % size == 0 &&
+         reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(size) == 0;
 }
 
 // As arrays of float.
-HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
+HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride,
+                           const void* row) {
   return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
 }
 
-// Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would compete for one set of the L1 cache: copied.
+// Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would
+// compete for one set of the L1 cache: copied.
 template <class Engine>
-HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item, const Block& block, float* copy) {
+HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item,
+                         const Block& block, float* copy) {
   const SequenceLengths& sequence = call.lengths[item.sequence];
   const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
   const int64_t row_stride = view.stride[2];
-  const bool aliased = Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
-  if ((Engine::kReadsNarrow || view.dtype == DType::kF32) && IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
+  const bool aliased =
+      Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
+  if ((Engine::kReadsNarrow || view.dtype == DType::kF32) &&
+      IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
     return {first, row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
@@ -42,11 +49,12 @@ HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const I
   return {copy, stride};
 }
 
-// A row whose scale·q overflows, or is so small that it loses bits, though its scores need not: scale·q·2^−x is packed, and scores are multiplied by
-// 2^x later. |x| is the least that helps, so that channels far smaller than the largest keep what they can. put(c, value) packs a channel.
+// A row whose scale·q overflows, or is so small that it loses bits, though its scores need not:
+// scale·q·2^−x is packed, and scores are multiplied by 2^x later. |x| is the least that helps, so
+// that channels far smaller than the largest keep what they can. put(c, value) packs a channel.
 template <class F>
-inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, double scale, int r, Tile& tile, float* stage,
-                                        const F& put) {
+inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, double scale, int r,
+                                        Tile& tile, float* stage, const F& put) {
   const int64_t dk = view.shape[3];
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
@@ -55,7 +63,8 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
     for (int64_t x = 0; x < n; ++x) max = std::max(max, std::abs(static_cast<double>(stage[x])));
   }
   max *= std::abs(scale);
-  if (max == 0 || !std::isfinite(max)) return;  // (a NaN that max hides leaves a NaN row whatever the exponent)
+  // (a NaN that max hides leaves a NaN row whatever the exponent)
+  if (max == 0 || !std::isfinite(max)) return;
   const int e = std::ilogb(max);
   const int exponent = e > 126 ? e - 126 : e < -60 ? e + 60 : 0;
   if (exponent == 0) return;
@@ -71,18 +80,22 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
   tile.has_exponents = true;
 }
 
-// Where the rows of Q lie that the tile has. Padding rows see nothing, and in a packed batch they may not exist: the last query stands in.
-HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& tile, const char** rows) {
+// Where the rows of Q lie that the tile has. Padding rows see nothing, and in a packed batch they
+// may not exist: the last query stands in.
+HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& tile,
+                          const char** rows) {
   const TensorView& view = call.problem->q;
   const SequenceLengths& sequence = call.lengths[item.sequence];
   ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t h, int64_t i) {
-    rows[r] = RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
+    rows[r] =
+        RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
   });
 }
 
 // tile.q = scale·Q of the tile's rows in the lanes' layout, and the rows' exponents.
 template <class Lanes>
-HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w, Tile& tile) {
+HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
+                            Tile& tile) {
   const DF df;
   const Geometry& g = call.geometry;
   const TensorView& view = call.problem->q;
@@ -94,7 +107,8 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
     plain = plain && IsPlainF32(view.dtype, view.stride[3], 0, row_data[r]);
     rows[r] = reinterpret_cast<const float*>(row_data[r]);
   }
-  for (int64_t r = tile.count; r < g.tile_lanes; ++r) rows[r] = rows[0];  // padding lanes repeat row 0
+  // padding lanes repeat row 0
+  for (int64_t r = tile.count; r < g.tile_lanes; ++r) rows[r] = rows[0];
   if (plain) {
     Lanes::FromRows(rows, tile.count, g.dk, g.dk, tile.q);
   } else {
@@ -102,7 +116,9 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
       const int64_t n = std::min(g.dk - c, kStageColumns);
       for (int r = 0; r < g.tile_lanes; ++r) {
         rows[r] = w.stage + (r < tile.count ? r : 0) * kStageColumns;
-        if (r < tile.count) LoadRow(view.dtype, row_data[r] + c * view.stride[3], view.stride[3], n, w.stage + r * kStageColumns);
+        if (r < tile.count)
+          LoadRow(view.dtype, row_data[r] + c * view.stride[3], view.stride[3], n,
+                  w.stage + r * kStageColumns);
       }
       Lanes::FromRows(rows, tile.count, n, g.dk, tile.q + Lanes::Index(0, c, g.dk));
     }
@@ -122,7 +138,8 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
   }
   std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
   for (int r = 0; r < tile.count; ++r) {
-    if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f) continue;
+    if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f)
+      continue;
     PackExtremeRow(row_data[r], view, static_cast<double>(call.scale), r, tile, w.stage,
                    [&](int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
   }
@@ -147,16 +164,22 @@ struct F32Operands {
   static HWY_INLINE void BeginOutput(const Tile& tile, const Geometry& g) {
     std::fill_n(tile.o, Lanes::TileFloats(g.tile_lanes, g.dv), 0.0f);
   }
-  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry&) { return tile.state.l; }
+  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry&) {
+    return tile.state.l;
+  }
 
-  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w, Tile& tile) {
+  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
+                                     Tile& tile) {
     HWY_NAMESPACE::PackQueries<Lanes>(call, item, w, tile);
   }
-  static HWY_INLINE Rows TakeKeys(const KernelCall& call, const Item& item, const Block& block, const Scratch& w) {
+  static HWY_INLINE Rows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
+                                  const Scratch& w) {
     return TakeRows<F32Operands>(call, call.problem->k, item, block, w.k);
   }
-  // V of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a sum, so non-finite elements are zeroed and listed.
-  static HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
+  // V of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a
+  // sum, so non-finite elements are zeroed and listed.
+  static HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block,
+                                      bool removes, const Scratch& w) {
     const int64_t dv = call.geometry.dv;
     const Rows rows = TakeRows<F32Operands>(call, call.problem->v, item, block, w.v);
     if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};

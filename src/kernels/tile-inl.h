@@ -1,4 +1,5 @@
-// A tile of the algorithm: up to Lanes::kRows stacked rows of one KV head, where their state lives in scratch, and what each row may see.
+// A tile of the algorithm: up to Lanes::kRows stacked rows of one KV head, where their state lives
+// in scratch, and what each row may see.
 #if defined(FOVEA_SRC_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_TILE_INL_H_
 #undef FOVEA_SRC_KERNELS_TILE_INL_H_
@@ -38,7 +39,8 @@ struct Rows {
 
 struct Values {
   Rows rows;
-  // Bit j: row j of the caller's V holds a NaN or infinity, which `rows` has as zero. Null when rows are the caller's own values.
+  // Bit j: row j of the caller's V holds a NaN or infinity, which `rows` has as zero. Null when
+  // rows are the caller's own values.
   const uint64_t* poisoned;
 };
 
@@ -57,16 +59,17 @@ struct Tile {
   float* q;           // the engine's packing of scale·Q·2^−exponent
   float* o;           // Lanes::TileFloats(rows, Engine::OutputColumns(dv))
   RowState state;
-  KeyRange* visible;   // [count] keys that each row sees by position
-  float* exponent[2];  // per row: the product of both is 2^exponent, which scores must be multiplied by
+  KeyRange* visible;  // [count] keys that each row sees by position
+  // per row: the product of both is 2^exponent, which scores must be multiplied by
+  float* exponent[2];
   bool has_exponents;  // some exponent is not 0
   float factor;        // what Scores multiplies by, for engines that pack Q without it
   KeyRange any;        // every key that some row sees lies in here
   KeyRange all;        // every row sees these
 };
 
-// The row stride in bytes, and its multiples, that puts the rows a tile's micro-kernels read at once into one set of L1: 64 sets of 64 bytes on every x86
-// and Arm core so far.
+// The row stride in bytes, and its multiples, that puts the rows a tile's micro-kernels read at
+// once into one set of L1: 64 sets of 64 bytes on every x86 and Arm core so far.
 constexpr int64_t kTileAliasing = 4096;
 
 // A worker's scratch, carved from one piece of memory.
@@ -79,7 +82,8 @@ struct Scratch {
   size_t bytes;
 };
 
-// K and V rows in scratch: whole vectors, and never a multiple of 1 KiB apart (rows would compete for one L1 set).
+// K and V rows in scratch: whole vectors, and never a multiple of 1 KiB apart (rows would compete
+// for one L1 set).
 HWY_INLINE int64_t CopiedStride(int64_t d) {
   const int64_t stride = RoundUp(d, 16);
   return stride % 256 == 0 ? stride + 16 : stride;
@@ -120,8 +124,11 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.row_values = carver.Take<float>(2 * rows);
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
   w.s = carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)));
-  w.next_s = Engine::kRunsAlong ? carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys))) : nullptr;
-  w.mask_words = carver.Take<float>(std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
+  w.next_s = Engine::kRunsAlong
+                 ? carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)))
+                 : nullptr;
+  w.mask_words = carver.Take<float>(
+      std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
   w.k = carver.Take<float>(Engine::KeyFloats(g.block_keys, g.dk));
   w.v = carver.Take<float>(Engine::ValueFloats(g.block_keys, g.dv));
@@ -158,7 +165,8 @@ HWY_INLINE void WithRemainder(int64_t n, const F& f) {
   }
 }
 
-// Whether a multiply-add takes a lane of a vector as the factor of all lanes, which saves the broadcast: then what is broadcast is read a vector at a time.
+// Whether a multiply-add takes a lane of a vector as the factor of all lanes, which saves the
+// broadcast: then what is broadcast is read a vector at a time.
 constexpr bool kFactorsAreLanes = HWY_TARGET_IS_NEON;
 
 // f(lane) for every lane, each a constant.
@@ -184,11 +192,14 @@ HWY_INLINE void ForEachRow(const Tile& tile, const Item& item, int64_t group, co
 // Row `index` of head h on the third axis of q, k, v, out or lse.
 template <class View>
 HWY_INLINE auto RowOf(const View& view, int64_t batch, int64_t h, int64_t index) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(view.data)>>, const char, char>;
-  return static_cast<Byte*>(view.data) + batch * view.stride[0] + h * view.stride[1] + index * view.stride[2];
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(view.data)>>,
+                                  const char, char>;
+  return static_cast<Byte*>(view.data) + batch * view.stride[0] + h * view.stride[1] +
+         index * view.stride[2];
 }
 
-// What the rows may see by position, cut to the item's keys. Steps before masking (call.stage) see every key.
+// What the rows may see by position, cut to the item's keys. Steps before masking (call.stage) see
+// every key.
 HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& tile) {
   const Score& score = call.problem->score;
   const SequenceLengths& lengths = call.lengths[item.sequence];
@@ -196,7 +207,8 @@ HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& 
   const bool masks = call.stage >= ScoreStage::kMasked;
   const Causal causal = masks ? score.causal : Causal::kNone;
   const Window window = masks ? score.window : Window();
-  if (causal == Causal::kNone && window.left < 0 && window.right < 0 && last_query < lengths.q_length) {
+  if (causal == Causal::kNone && window.left < 0 && window.right < 0 &&
+      last_query < lengths.q_length) {
     std::fill_n(tile.visible, tile.count, item.keys);
     tile.any = tile.all = item.keys;
     return;
@@ -217,9 +229,11 @@ HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& 
   });
 }
 
-// Every score of the tile within the span through f(scores, row, key), a vector at a time, in place.
+// Every score of the tile within the span through f(scores, row, key), a vector at a time, in
+// place.
 template <class Lanes, class F>
-HWY_INLINE void ForEachScore(float* HWY_RESTRICT s, const Tile& tile, const Span& span, int64_t block_keys, const F& f) {
+HWY_INLINE void ForEachScore(float* HWY_RESTRICT s, const Tile& tile, const Span& span,
+                             int64_t block_keys, const F& f) {
   const DF df;
   for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
     for (int64_t key = span.first; key < span.end; key += Lanes::kKeyStep) {

@@ -1,7 +1,9 @@
-// The bf16 tile engine's micro-kernels on AMX: the layouts of tile_bf16-inl.h, 16 keys or channels × 16 queries at a time, 32 terms of a sum a step.
+// The bf16 tile engine's micro-kernels on AMX: the layouts of tile_bf16-inl.h, 16 keys or channels
+// × 16 queries at a time, 32 terms of a sum a step.
 //
-// S: A is 16 rows of K as stored, B is packed Q. O: A is Vᵀ, transposed once per block and reused over the item's tiles, B is P. Sums run over whole steps:
-// channels of Q and K, and keys of Vᵀ and P, behind the last and before the first one are zeros in scratch, which no sum feels.
+// S: A is 16 rows of K as stored, B is packed Q. O: A is Vᵀ, transposed once per block and reused
+// over the item's tiles, B is P. Sums run over whole steps: channels of Q and K, and keys of Vᵀ and
+// P, behind the last and before the first one are zeros in scratch, which no sum feels.
 #if defined(FOVEA_SRC_KERNELS_TILE_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_TILE_AMX_INL_H_
 #undef FOVEA_SRC_KERNELS_TILE_AMX_INL_H_
@@ -25,8 +27,8 @@ struct TransposedValues {
   const uint64_t* poisoned;  // as in Values
 };
 
-// A product that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if `adds`, for 16·row_tiles rows r and all queries of a tile; x in ascending
-// order, 32 terms a step.
+// A product that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if `adds`, for
+// 16·row_tiles rows r and all queries of a tile; x in ascending order, 32 terms a step.
 struct AmxProduct {
   const char* a = nullptr;
   int64_t a_stride = 0;  // bytes, from row to row …
@@ -41,11 +43,13 @@ struct AmxProduct {
   int64_t StepsLeft() const { return (row_tiles + 1) / 2 * steps - step; }
 };
 
-// Scores and Accumulate in pieces of a few tile products: two by two tiles of C, two of A, two of B.
+// Scores and Accumulate in pieces of a few tile products: two by two tiles of C, two of A, two of
+// B.
 template <class Engine>
 class AmxWork {
  public:
-  HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+  HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g,
+                         float* s, Ahead& ahead) {
     const int64_t first = span.first / kAmxRows * kAmxRows, end = RoundUp(span.end, kAmxRows);
     ahead_ = &ahead;
     scores_.a = k.data + first * k.stride;
@@ -60,7 +64,8 @@ class AmxWork {
     factor_ = tile.factor;
   }
 
-  HWY_INLINE void Accumulate(const Tile& tile, const TransposedValues& v, const Span& span, const Geometry& g, float* p, Ahead& ahead) {
+  HWY_INLINE void Accumulate(const Tile& tile, const TransposedValues& v, const Span& span,
+                             const Geometry& g, float* p, Ahead& ahead) {
     const DF df;
     Finish();
     ahead_ = &ahead;
@@ -71,7 +76,8 @@ class AmxWork {
     for (int row = 0; row < kRows; row += kLanes) {
       const VF alpha = hn::Load(df, tile.state.alpha + row);
       float* o = tile.o + row;
-      for (int64_t c = 0; c <= g.dv; ++c, o += kRows) hn::Store(hn::Mul(hn::Load(df, o), alpha), df, o);
+      for (int64_t c = 0; c <= g.dv; ++c, o += kRows)
+        hn::Store(hn::Mul(hn::Load(df, o), alpha), df, o);
     }
     accumulate_.a_step = 4 * v.channels * kAmxPairs;
     accumulate_.a = reinterpret_cast<const char*>(v.data) + first / kAmxStep * accumulate_.a_step;
@@ -109,7 +115,8 @@ class AmxWork {
     while (scores_.row_tiles > 0) Run(scores_);
     if (factor_ != 1.0f) {
       const VF factor = hn::Set(df, factor_);
-      for (float* s = s_begin_; s < s_end_; s += kLanes) hn::Store(hn::Mul(hn::Load(df, s), factor), df, s);
+      for (float* s = s_begin_; s < s_end_; s += kLanes)
+        hn::Store(hn::Mul(hn::Load(df, s), factor), df, s);
     }
     s_begin_ = s_end_ = nullptr;
     factor_ = 1.0f;
@@ -136,7 +143,8 @@ class AmxWork {
         t_.template Load<0>(c0, kRowBytes);
         if constexpr (kQueryTiles > 1) t_.template Load<1>(c0 + kAmxRows, kRowBytes);
         if constexpr (kRowTiles > 1) t_.template Load<2>(c1, kRowBytes);
-        if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Load<3>(c1 + kAmxRows, kRowBytes);
+        if constexpr (kRowTiles > 1 && kQueryTiles > 1)
+          t_.template Load<3>(c1 + kAmxRows, kRowBytes);
       } else {
         t_.template Zero<0>();
         if constexpr (kQueryTiles > 1) t_.template Zero<1>();
@@ -189,10 +197,14 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
     return keys / kAmxStep * (Channels(g.dk) / kAmxStep + OutputColumns(g.dv) / kAmxStep);
   }
-  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, Channels(dk) / 2); }
+  static int64_t QueryFloats(int64_t rows, int64_t dk) {
+    return Lanes::TileFloats(rows, Channels(dk) / 2);
+  }
   static int64_t ScoreColumns(int64_t keys) { return RoundUp(keys, kAmxStep); }
   static int64_t OutputColumns(int64_t dv) { return RoundUp(Base::OutputColumns(dv), kAmxRows); }
-  static int64_t KeyFloats(int64_t keys, int64_t dk) { return RoundUp(keys, kAmxRows) * KeyStride(dk) / 4; }
+  static int64_t KeyFloats(int64_t keys, int64_t dk) {
+    return RoundUp(keys, kAmxRows) * KeyStride(dk) / 4;
+  }
   static int64_t ValueFloats(int64_t keys, int64_t dv) {
     return Base::ValueFloats(RoundUp(keys, kAmxStep), dv) + TransposedFloats(keys, dv);
   }
@@ -200,22 +212,28 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
   static HWY_INLINE void BeginOutput(const Tile& tile, const Geometry& g) {
     Base::BeginOutput(tile, g);
     const int64_t columns = Base::OutputColumns(g.dv);
-    std::fill_n(tile.o + Lanes::Index(0, columns, 0), Lanes::TileFloats(g.tile_lanes, OutputColumns(g.dv) - columns), 0.0f);
+    std::fill_n(tile.o + Lanes::Index(0, columns, 0),
+                Lanes::TileFloats(g.tile_lanes, OutputColumns(g.dv) - columns), 0.0f);
   }
 
-  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w, Tile& tile) {
+  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
+                                     Tile& tile) {
     Base::PackQueries(call, item, w, tile);
     const int64_t pairs = (call.geometry.dk + 1) / 2;
-    std::fill_n(tile.q + Lanes::Index(0, pairs, 0), Lanes::TileFloats(0, Channels(call.geometry.dk) / 2 - pairs), 0.0f);
+    std::fill_n(tile.q + Lanes::Index(0, pairs, 0),
+                Lanes::TileFloats(0, Channels(call.geometry.dk) / 2 - pairs), 0.0f);
   }
 
-  static HWY_INLINE PairRows TakeKeys(const KernelCall& call, const Item& item, const Block& block, const Scratch& w) {
+  static HWY_INLINE PairRows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
+                                      const Scratch& w) {
     const TensorView& view = call.problem->k;
     const SequenceLengths& sequence = call.lengths[item.sequence];
-    const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
+    const char* first =
+        RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
     const int64_t dk = call.geometry.dk, row_stride = view.stride[2];
     const bool aliased = row_stride % kTileAliasing == 0;
-    if (view.stride[3] == 2 && dk % kAmxStep == 0 && block.n % kAmxRows == 0 && !aliased) return {first, row_stride};
+    if (view.stride[3] == 2 && dk % kAmxStep == 0 && block.n % kAmxRows == 0 && !aliased)
+      return {first, row_stride};
     const int64_t stride = KeyStride(dk), rest = 2 * (Channels(dk) - dk);
     char* copy = reinterpret_cast<char*>(w.k);
     for (int64_t j = 0; j < block.n; ++j, copy += stride) {
@@ -227,15 +245,18 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
   }
 
   // Non-finite V is always isolated: P of keys that no row of a tile sees takes part as zeros.
-  static HWY_INLINE TransposedValues TakeValues(const KernelCall& call, const Item& item, const Block& block, bool, const Scratch& w) {
+  static HWY_INLINE TransposedValues TakeValues(const KernelCall& call, const Item& item,
+                                                const Block& block, bool, const Scratch& w) {
     const int64_t dv = call.geometry.dv, channels = OutputColumns(dv), pairs = (block.n + 1) / 2;
     const PairValues values = Base::TakeValues(call, item, block, true, w);
-    float* const transposed = w.v + Base::ValueFloats(RoundUp(call.geometry.block_keys, kAmxStep), dv);
+    float* const transposed =
+        w.v + Base::ValueFloats(RoundUp(call.geometry.block_keys, kAmxStep), dv);
     const int64_t stride = values.rows.stride / 4;
     float* const end = w.v + RoundUp(pairs, kAmxPairs) * stride;
     std::fill(w.v + pairs * stride, end, 0.0f);
     float* to = transposed;
-    for (const float* from = w.v; from < end; from += kAmxPairs * stride, to += channels * kAmxPairs) {
+    for (const float* from = w.v; from < end;
+         from += kAmxPairs * stride, to += channels * kAmxPairs) {
       const float* rows[kAmxPairs];
       for (int64_t j = 0; j < kAmxPairs; ++j) rows[j] = from + j * stride;
       TransposeIn<kAmxPairs / kLanes>(rows, Base::OutputColumns(dv), to);
@@ -249,7 +270,9 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
 
  private:
   static int64_t KeyStride(int64_t dk) { return 4 * CopiedStride(Channels(dk) / 2); }
-  static int64_t TransposedFloats(int64_t keys, int64_t dv) { return RoundUp(keys, kAmxStep) / 2 * OutputColumns(dv); }
+  static int64_t TransposedFloats(int64_t keys, int64_t dv) {
+    return RoundUp(keys, kAmxStep) / 2 * OutputColumns(dv);
+  }
 };
 
 }  // namespace HWY_NAMESPACE

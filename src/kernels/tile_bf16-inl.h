@@ -1,11 +1,15 @@
-// The tile engine's bf16 micro-kernels: lanes hold queries, and a step of a lane is a dot product of two bf16 with two bf16, summed in f32. What a product
-// contracts comes in pairs, two bf16 in 32 bits: channels of Q and K, keys of P and V.
+// The tile engine's bf16 micro-kernels: lanes hold queries, and a step of a lane is a dot product
+// of two bf16 with two bf16, summed in f32. What a product contracts comes in pairs, two bf16 in 32
+// bits: channels of Q and K, keys of P and V.
 //
-// K is read in place, a pair at a time, as broadcasts. Q is packed once per tile; V is interleaved once per block, two keys at a time, and reused over the
-// item's tiles. Rounding to bf16 happens once, to P: Q takes only the power of two of the scale, which is exact, and what is left of it multiplies scores.
+// K is read in place, a pair at a time, as broadcasts. Q is packed once per tile; V is interleaved
+// once per block, two keys at a time, and reused over the item's tiles. Rounding to bf16 happens
+// once, to P: Q takes only the power of two of the scale, which is exact, and what is left of it
+// multiplies scores.
 //
-// O has one channel more than V, of which every value is 1: the sum of the weights that were multiplied, by which Finish divides. So a constant V gives that
-// constant however P was rounded; lse has the sum of the weights as they were before.
+// O has one channel more than V, of which every value is 1: the sum of the weights that were
+// multiplied, by which Finish divides. So a constant V gives that constant however P was rounded;
+// lse has the sum of the weights as they were before.
 //
 // Where dot products flush subnormal numbers (x86), elements of K and V below 2^−126 count as 0.
 #if defined(FOVEA_SRC_KERNELS_TILE_BF16_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -24,14 +28,17 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Channels of O and keys of S that a micro-kernel holds beside two vectors of queries; see kTileChannels and kTileKeys of tile_f32-inl.h.
+// Channels of O and keys of S that a micro-kernel holds beside two vectors of queries; see
+// kTileChannels and kTileKeys of tile_f32-inl.h.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
 constexpr int kPairChannels = 12;
 #else
 constexpr int kPairChannels = 6;
 #endif
-// Whether the target has the product as an instruction. Not HWY_NATIVE_DOT_BF16: on Arm, Highway 1.2 derives that from what the target before had.
-constexpr bool kHasPairProducts = HWY_TARGET == HWY_NEON_BF16 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_ZEN4);
+// Whether the target has the product as an instruction. Not HWY_NATIVE_DOT_BF16: on Arm,
+// Highway 1.2 derives that from what the target before had.
+constexpr bool kHasPairProducts =
+    HWY_TARGET == HWY_NEON_BF16 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_ZEN4);
 constexpr int kPairKeys = kFactorsAreLanes ? 8 : kPairChannels;
 
 // Terms of q·k that are summed in one chain (even); see kChain of tile_f32-inl.h.
@@ -43,14 +50,19 @@ using VPairs = hn::Vec<DPairs>;
 
 // A vector at any address.
 HWY_INLINE VF LoadAny(const char* p) {
-  return hn::BitCast(DF(), hn::LoadU(hn::Repartition<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p)));
+  return hn::BitCast(
+      DF(), hn::LoadU(hn::Repartition<uint8_t, DF>(), reinterpret_cast<const uint8_t*>(p)));
 }
 
 HWY_INLINE VPairs LoadPairs(const float* p) { return hn::BitCast(DPairs(), hn::Load(DF(), p)); }
 
 // The pair at p in every lane, and the same with 0 for its second element, which is then not read.
-HWY_INLINE VPairs BroadcastPair(const char* p) { return hn::BitCast(DPairs(), hn::Set(DU32(), ReadAs<uint32_t>(p))); }
-HWY_INLINE VPairs BroadcastFirst(const char* p) { return hn::BitCast(DPairs(), hn::Set(DU32(), uint32_t{ReadAs<uint16_t>(p)})); }
+HWY_INLINE VPairs BroadcastPair(const char* p) {
+  return hn::BitCast(DPairs(), hn::Set(DU32(), ReadAs<uint32_t>(p)));
+}
+HWY_INLINE VPairs BroadcastFirst(const char* p) {
+  return hn::BitCast(DPairs(), hn::Set(DU32(), uint32_t{ReadAs<uint16_t>(p)}));
+}
 
 // sum + x₀·y₀ + x₁·y₁ of every lane's pairs.
 HWY_INLINE VF AddPairProducts(VPairs x, VPairs y, VF sum) {
@@ -71,20 +83,24 @@ HWY_INLINE VF RoundToPairs(VF p0, VF p1) {
 #if HWY_TARGET <= HWY_AVX3_ZEN4
   // All of p0 before all of p1: one instruction narrows both, one brings the pairs together.
   const hn::RebindToUnsigned<DPairs> du16;
-  alignas(64) static constexpr uint16_t kPairs[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  alignas(64) static constexpr uint16_t kPairs[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const auto narrow = hn::BitCast(du16, hn::OrderedDemote2To(DPairs(), p0, p1));
   return hn::BitCast(df, hn::TableLookupLanes(narrow, hn::SetTableIndices(du16, kPairs)));
 #else
   const DU32 du;
   const hn::Rebind<hwy::bfloat16_t, DF> half;
   const hn::Rebind<uint16_t, DF> half_bits;
-  const auto widen = [&](VF p) HWY_ATTR { return hn::PromoteTo(du, hn::BitCast(half_bits, hn::DemoteTo(half, p))); };
+  const auto widen = [&](VF p) HWY_ATTR {
+    return hn::PromoteTo(du, hn::BitCast(half_bits, hn::DemoteTo(half, p)));
+  };
   return hn::BitCast(df, hn::Or(widen(p0), hn::ShiftLeft<16>(widen(p1))));
 #endif
 }
 
-// P as Accumulate wants it: pairs of keys 2j and 2j + 1 in row j of S's place; keys start at an even one.
+// P as Accumulate wants it: pairs of keys 2j and 2j + 1 in row j of S's place; keys start at an
+// even one.
 struct WeightPairs {
   static constexpr int64_t kTogether = 2;
 
@@ -100,13 +116,16 @@ struct WeightPairs {
   template <class Lanes>
   static HWY_INLINE float At(const float* s, int64_t row, int64_t key, int64_t block_keys) {
     const float* pair = s + Lanes::Index(row, key / 2, block_keys);
-    return hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(reinterpret_cast<const char*>(pair) + 2 * (key % 2)));
+    return hwy::F32FromBF16(
+        ReadAs<hwy::bfloat16_t>(reinterpret_cast<const char*>(pair) + 2 * (key % 2)));
   }
 };
 
-// s[j][:] = factor · Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of queries; c in ascending order, a pair at a time.
+// s[j][:] = factor · Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors
+// vectors of queries; c in ascending order, a pair at a time.
 template <int kKeys, int kVectors>
-FOVEA_HOT void PairScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q, int64_t dk, float factor, bool add,
+FOVEA_HOT void PairScoresOf(const char* HWY_RESTRICT k, int64_t k_stride,
+                            const float* HWY_RESTRICT q, int64_t dk, float factor, bool add,
                             float* HWY_RESTRICT s) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
@@ -127,31 +146,38 @@ FOVEA_HOT void PairScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const 
     for (; dk >= 2 * kLanes; dk -= 2 * kLanes, k += 4 * kLanes) {
       VF kv[kKeys];
       for (int j = 0; j < kKeys; ++j) kv[j] = LoadAny(k + j * k_stride);
-      ForEachLane([&](auto lane)
-                      HWY_ATTR { step([&](int j) HWY_ATTR { return hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(kv[j])); }); });
+      ForEachLane([&](auto lane) HWY_ATTR {
+        step([&](int j)
+                 HWY_ATTR { return hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(kv[j])); });
+      });
     }
   }
-  for (; dk >= 2; dk -= 2, k += 4) step([&](int j) HWY_ATTR { return BroadcastPair(k + j * k_stride); });
+  for (; dk >= 2; dk -= 2, k += 4)
+    step([&](int j) HWY_ATTR { return BroadcastPair(k + j * k_stride); });
   if (dk > 0) step([&](int j) HWY_ATTR { return BroadcastFirst(k + j * k_stride); });
   const VF scale = hn::Set(df, factor);
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) {
       float* p = s + j * kRows + v * kLanes;
-      hn::Store(add ? hn::MulAdd(sum[j][v], scale, hn::Load(df, p)) : hn::Mul(sum[j][v], scale), df, p);
+      hn::Store(add ? hn::MulAdd(sum[j][v], scale, hn::Load(df, p)) : hn::Mul(sum[j][v], scale), df,
+                p);
     }
   }
 }
 
-// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels; j in ascending order, a pair at a time.
+// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels; j in ascending
+// order, a pair at a time.
 template <int kChannels, int kVectors>
-FOVEA_HOT void PairAccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride, const float* HWY_RESTRICT p, int64_t keys,
+FOVEA_HOT void PairAccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
+                                const float* HWY_RESTRICT p, int64_t keys,
                                 const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   const DF df;
   constexpr int kRows = kVectors * kLanes;
   VF sum[kChannels][kVectors];
   for (int v = 0; v < kVectors; ++v) {
     const VF a = hn::Load(df, alpha + v * kLanes);
-    for (int c = 0; c < kChannels; ++c) sum[c][v] = hn::Mul(hn::Load(df, o + c * kRows + v * kLanes), a);
+    for (int c = 0; c < kChannels; ++c)
+      sum[c][v] = hn::Mul(hn::Load(df, o + c * kRows + v * kLanes), a);
   }
   VPairs pv[kVectors];
   const auto add = [&](int c, VPairs x) HWY_ATTR {
@@ -162,7 +188,9 @@ FOVEA_HOT void PairAccumulateOf(const char* HWY_RESTRICT values, int64_t v_strid
     constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
     for (int c = 0; c < kInVectors; c += kLanes) {
       const VF x = LoadAny(values + 4 * c);
-      ForEachLane([&](auto lane) HWY_ATTR { add(c + lane(), hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(x))); });
+      ForEachLane([&](auto lane) HWY_ATTR {
+        add(c + lane(), hn::BitCast(DPairs(), hn::BroadcastLane<lane()>(x)));
+      });
     }
     for (int c = kInVectors; c < kChannels; ++c) add(c, BroadcastPair(values + 4 * c));
   }
@@ -182,7 +210,8 @@ HWY_INLINE void CopyHalves(const char* p, int64_t stride, int64_t n, char* to) {
   for (int64_t i = 0; i < n; ++i) std::memcpy(to + 2 * i, p + i * stride, 2);
 }
 
-// to[c] = (a[c], b[c]) for n bf16 side by side at a and b; b null: zeros. Whether all are finite. `to` has room for whole vectors of a.
+// to[c] = (a[c], b[c]) for n bf16 side by side at a and b; b null: zeros. Whether all are finite.
+// `to` has room for whole vectors of a.
 HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_RESTRICT to) {
   const DF df;
   const hn::Repartition<uint16_t, DF> du16;
@@ -190,7 +219,9 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
   constexpr int64_t kHalves = 2 * kLanes;
   const auto magnitude = hn::Set(du16, uint16_t{0x7fff});
   auto largest = hn::Zero(du16);
-  const auto load = [&](const void* p) HWY_ATTR { return hn::BitCast(du16, hn::LoadU(d8, static_cast<const uint8_t*>(p))); };
+  const auto load = [&](const void* p) HWY_ATTR {
+    return hn::BitCast(du16, hn::LoadU(d8, static_cast<const uint8_t*>(p)));
+  };
   const auto store = [&](hn::Vec<decltype(du16)> x, hn::Vec<decltype(du16)> y, int64_t c) HWY_ATTR {
     largest = hn::Max(largest, hn::Max(hn::And(x, magnitude), hn::And(y, magnitude)));
     hn::Store(hn::BitCast(df, hn::InterleaveWholeLower(du16, x, y)), df, to + c);
@@ -198,7 +229,8 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
   };
   const auto zero = hn::Zero(du16);
   int64_t c = 0;
-  for (; c + kHalves <= n; c += kHalves) store(load(a + 2 * c), b == nullptr ? zero : load(b + 2 * c), c);
+  for (; c + kHalves <= n; c += kHalves)
+    store(load(a + 2 * c), b == nullptr ? zero : load(b + 2 * c), c);
   if (c < n) {
     char tails[2][2 * kHalves] = {};
     std::memcpy(tails[0], a + 2 * c, static_cast<size_t>(2 * (n - c)));
@@ -208,8 +240,10 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
   return hn::AllTrue(du16, hn::Lt(largest, hn::Set(du16, uint16_t{0x7f80})));
 }
 
-// Zeroes the non-finite elements of n interleaved rows of d values, and notes the rows that had any. `v` has `stride` pairs a row of pairs.
-inline HWY_NOINLINE void IsolateNonFinitePairs(float* v, int64_t stride, int64_t n, int64_t d, uint64_t* poisoned) {
+// Zeroes the non-finite elements of n interleaved rows of d values, and notes the rows that had
+// any. `v` has `stride` pairs a row of pairs.
+inline HWY_NOINLINE void IsolateNonFinitePairs(float* v, int64_t stride, int64_t n, int64_t d,
+                                               uint64_t* poisoned) {
   for (int64_t j = 0; j < n; ++j) {
     if (j % 64 == 0) poisoned[j / 64] = 0;
     char* p = reinterpret_cast<char*>(v + j / 2 * stride) + 2 * (j % 2);
@@ -221,7 +255,8 @@ inline HWY_NOINLINE void IsolateNonFinitePairs(float* v, int64_t stride, int64_t
   }
 }
 
-// scale = power · rest, power a power of two and 1 ≤ |rest| < 2, or both 0: products with Q as it is may overflow that a scale of 0 makes 0.
+// scale = power · rest, power a power of two and 1 ≤ |rest| < 2, or both 0: products with Q as it
+// is may overflow that a scale of 0 makes 0.
 struct SplitScale {
   float power, rest;
   explicit SplitScale(float scale) {
@@ -231,7 +266,8 @@ struct SplitScale {
   }
 };
 
-// Rows of bf16 from `data` on, `stride` bytes apart: of K, at any address; of V, a row of pairs for every two keys.
+// Rows of bf16 from `data` on, `stride` bytes apart: of K, at any address; of V, a row of pairs for
+// every two keys.
 struct PairRows {
   const char* data;
   int64_t stride;
@@ -250,21 +286,29 @@ struct TileBF16Engine {
   static constexpr bool kRunsAlong = false;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
-    return keys / kPairKeys + (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / kPairChannels);
+    return keys / kPairKeys +
+           (keys + g.block_keys - 1) / g.block_keys * (OutputColumns(g.dv) / kPairChannels);
   }
-  static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, (dk + 1) / 2); }
+  static int64_t QueryFloats(int64_t rows, int64_t dk) {
+    return Lanes::TileFloats(rows, (dk + 1) / 2);
+  }
   static int64_t ScoreColumns(int64_t keys) { return keys; }
   static int64_t OutputColumns(int64_t dv) { return dv + 1; }
   static int64_t KeyFloats(int64_t keys, int64_t dk) { return keys * KeyStride(dk) / 4; }
-  static int64_t ValueFloats(int64_t keys, int64_t dv) { return (keys + 1) / 2 * ValueStride(dv) / 4; }
+  static int64_t ValueFloats(int64_t keys, int64_t dv) {
+    return (keys + 1) / 2 * ValueStride(dv) / 4;
+  }
 
   static HWY_INLINE void BeginOutput(const Tile& tile, const Geometry& g) {
     std::fill_n(tile.o, Lanes::TileFloats(g.tile_lanes, g.dv), 0.0f);
     std::copy_n(tile.state.l, g.tile_lanes, tile.o + Lanes::Index(0, g.dv, 0));  // a sink's share
   }
-  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry& g) { return tile.o + Lanes::Index(0, g.dv, 0); }
+  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry& g) {
+    return tile.o + Lanes::Index(0, g.dv, 0);
+  }
 
-  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w, Tile& tile) {
+  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
+                                     Tile& tile) {
     const DF df;
     const DU32 du;
     const Geometry& g = call.geometry;
@@ -276,12 +320,15 @@ struct TileBF16Engine {
     // Pairs of channels are transposed as if they were floats.
     const float* rows[kMaxTileLanes];
     bool plain = view.stride[3] == 2 && g.dk % 2 == 0;
-    for (int r = 0; r < tile.count; ++r) plain = plain && reinterpret_cast<uintptr_t>(row_data[r]) % alignof(float) == 0;
+    for (int r = 0; r < tile.count; ++r)
+      plain = plain && reinterpret_cast<uintptr_t>(row_data[r]) % alignof(float) == 0;
     if (plain) {
-      for (int r = 0; r < g.tile_lanes; ++r) rows[r] = reinterpret_cast<const float*>(row_data[r < tile.count ? r : 0]);
+      for (int r = 0; r < g.tile_lanes; ++r)
+        rows[r] = reinterpret_cast<const float*>(row_data[r < tile.count ? r : 0]);
       Lanes::FromRows(rows, tile.count, g.dk / 2, 0, tile.q);
     } else {
-      for (int r = 0; r < g.tile_lanes; ++r) rows[r] = w.stage + (r < tile.count ? r : 0) * kStageColumns;
+      for (int r = 0; r < g.tile_lanes; ++r)
+        rows[r] = w.stage + (r < tile.count ? r : 0) * kStageColumns;
       for (int64_t c = 0; c < g.dk; c += 2 * kStageColumns) {
         const int64_t n = std::min(g.dk - c, 2 * kStageColumns);
         for (int r = 0; r < tile.count; ++r) {
@@ -304,36 +351,47 @@ struct TileBF16Engine {
         const VF x0 = hn::Mul(hn::BitCast(df, hn::ShiftLeft<16>(pair)), power);
         const VF x1 = hn::Mul(hn::BitCast(df, hn::And(pair, second)), power);
         max = hn::Max(max, hn::Max(hn::Abs(x0), hn::Abs(x1)));
-        // Products with a power of two need no rounding; of those that are too large or too small PackExtremeRow takes care.
-        const auto scaled = hn::Or(hn::ShiftRight<16>(hn::BitCast(du, x0)), hn::And(hn::BitCast(du, x1), second));
+        // Products with a power of two need no rounding; of those that are too large or too small
+        // PackExtremeRow takes care.
+        const auto scaled =
+            hn::Or(hn::ShiftRight<16>(hn::BitCast(du, x0)), hn::And(hn::BitCast(du, x1), second));
         hn::Store(hn::BitCast(df, scaled), df, p);
       }
       hn::Store(max, df, max_abs + row);
     }
     std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
     for (int r = 0; r < tile.count; ++r) {
-      if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f) continue;
-      PackExtremeRow(row_data[r], view, static_cast<double>(scale.power), r, tile, w.stage, [&](int64_t c, float x) {
-        const hwy::bfloat16_t rounded = hwy::BF16FromF32(x);
-        std::memcpy(reinterpret_cast<char*>(tile.q + Lanes::Index(r, c / 2, 0)) + 2 * (c % 2), &rounded, 2);
-      });
+      if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) ||
+          call.scale == 0.0f)
+        continue;
+      PackExtremeRow(
+          row_data[r], view, static_cast<double>(scale.power), r, tile, w.stage,
+          [&](int64_t c, float x) {
+            const hwy::bfloat16_t rounded = hwy::BF16FromF32(x);
+            std::memcpy(reinterpret_cast<char*>(tile.q + Lanes::Index(r, c / 2, 0)) + 2 * (c % 2),
+                        &rounded, 2);
+          });
     }
   }
 
-  static HWY_INLINE PairRows TakeKeys(const KernelCall& call, const Item& item, const Block& block, const Scratch& w) {
+  static HWY_INLINE PairRows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
+                                      const Scratch& w) {
     const TensorView& view = call.problem->k;
     const SequenceLengths& sequence = call.lengths[item.sequence];
-    const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
+    const char* first =
+        RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
     const int64_t row_stride = view.stride[2];
     const bool aliased = row_stride != 0 && row_stride % kTileAliasing == 0;
     if (view.stride[3] == 2 && !aliased) return {first, row_stride};
     const int64_t stride = KeyStride(call.geometry.dk);
     char* copy = reinterpret_cast<char*>(w.k);
-    for (int64_t j = 0; j < block.n; ++j) CopyHalves(first + j * row_stride, view.stride[3], call.geometry.dk, copy + j * stride);
+    for (int64_t j = 0; j < block.n; ++j)
+      CopyHalves(first + j * row_stride, view.stride[3], call.geometry.dk, copy + j * stride);
     return {copy, stride};
   }
 
-  static HWY_INLINE PairValues TakeValues(const KernelCall& call, const Item& item, const Block& block, bool removes, const Scratch& w) {
+  static HWY_INLINE PairValues TakeValues(const KernelCall& call, const Item& item,
+                                          const Block& block, bool removes, const Scratch& w) {
     const TensorView& view = call.problem->v;
     const SequenceLengths& sequence = call.lengths[item.sequence];
     const int64_t dv = call.geometry.dv, stride = ValueStride(dv);
@@ -360,41 +418,47 @@ struct TileBF16Engine {
     return {rows, w.poisoned};
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g, float* s, Ahead& ahead) {
+  static HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span,
+                                const Geometry& g, float* s, Ahead& ahead) {
     for (int64_t c = 0; c < g.dk; c += kPairChain) {
       const float* q = tile.q + Lanes::Index(0, c / 2, 0);
       const int64_t depth = std::min(g.dk - c, kPairChain);
       const char* from = k.data + span.first * k.stride + 2 * c;
       float* to = s + span.first * Lanes::kRows;
       int64_t n = span.end - span.first;
-      for (; n >= kPairKeys; n -= kPairKeys, from += kPairKeys * k.stride, to += kPairKeys * Lanes::kRows) {
+      for (; n >= kPairKeys;
+           n -= kPairKeys, from += kPairKeys * k.stride, to += kPairKeys * Lanes::kRows) {
         ahead.Step();
         PairScoresOf<kPairKeys, kVectors>(from, k.stride, q, depth, tile.factor, c > 0, to);
       }
-      WithRemainder<kPairKeys>(
-          n, [&](auto keys) HWY_ATTR { PairScoresOf<keys(), kVectors>(from, k.stride, q, depth, tile.factor, c > 0, to); });
+      WithRemainder<kPairKeys>(n, [&](auto keys) HWY_ATTR {
+        PairScoresOf<keys(), kVectors>(from, k.stride, q, depth, tile.factor, c > 0, to);
+      });
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const PairValues& v, const Span& span, const Geometry& g, const float* s,
-                                    Ahead& ahead) {
+  static HWY_INLINE void Accumulate(const Tile& tile, const PairValues& v, const Span& span,
+                                    const Geometry& g, const float* s, Ahead& ahead) {
     const char* from = v.rows.data + span.first / 2 * v.rows.stride;
     const float* p = s + Lanes::Index(0, span.first / 2, 0);
     const int64_t keys = span.end - span.first;
     float* o = tile.o;
     int64_t n = OutputColumns(g.dv);
-    for (; n >= kPairChannels; n -= kPairChannels, from += 4 * kPairChannels, o += kPairChannels * Lanes::kRows) {
+    for (; n >= kPairChannels;
+         n -= kPairChannels, from += 4 * kPairChannels, o += kPairChannels * Lanes::kRows) {
       ahead.Step();
       PairAccumulateOf<kPairChannels, kVectors>(from, v.rows.stride, p, keys, tile.state.alpha, o);
     }
-    WithRemainder<kPairChannels>(
-        n, [&](auto channels) HWY_ATTR { PairAccumulateOf<channels(), kVectors>(from, v.rows.stride, p, keys, tile.state.alpha, o); });
+    WithRemainder<kPairChannels>(n, [&](auto channels) HWY_ATTR {
+      PairAccumulateOf<channels(), kVectors>(from, v.rows.stride, p, keys, tile.state.alpha, o);
+    });
   }
 
   static HWY_INLINE void Seal(const Tile&, const Span&, int64_t /*block_keys*/, float* /*s*/) {}
 
  private:
-  // Bytes from row to row in scratch, by CopiedStride's rule: of copied keys, and of interleaved values with room for the channel of ones.
+  // Bytes from row to row in scratch, by CopiedStride's rule: of copied keys, and of interleaved
+  // values with room for the channel of ones.
   static int64_t KeyStride(int64_t dk) { return 4 * CopiedStride((dk + 1) / 2); }
   static int64_t ValueStride(int64_t dv) { return 4 * CopiedStride(RoundUp(dv + 1, 2 * kLanes)); }
 };

@@ -1,4 +1,5 @@
-// The bf16 tile engine, compiled for the targets with dot products of bf16 and for the baseline, which emulates them.
+// The bf16 tile engine, compiled for the targets with dot products of bf16 and for the baseline,
+// which emulates them.
 #include "kernels/targets_bf16.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -48,7 +48,8 @@ double Value(const TensorView& x, const int64_t (&index)[kMaxRank]) {
     case DType::kNone:
       break;
   }
-  return std::numeric_limits<double>::quiet_NaN();  // no such type: validation refuses it before anybody reads
+  // no such type: validation refuses it before anybody reads
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -58,7 +59,8 @@ double FromF16(uint16_t bits) {
   const int fraction = bits & 1023;
   double magnitude;
   if (exponent == 31) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
+                              : std::numeric_limits<double>::quiet_NaN();
   } else if (exponent == 0) {
     magnitude = std::ldexp(fraction, -24);
   } else {
@@ -83,18 +85,22 @@ double Rounded(DType dtype, double x) {
   if (x == 0 || !std::isfinite(x)) return x;
   const int unit = std::max(std::ilogb(x) - (digits - 1), least_unit);
   const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -unit)), unit);
-  return std::fabs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), x) : rounded;
+  return std::fabs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), x)
+                                      : rounded;
 }
 
 double StoredBound(DType dtype, double got, double want, double bound) {
-  if (dtype == DType::kF32 || !std::isfinite(want)) return bound;  // the contract's bound counts the rounding of f32
-  return std::max(0.0, got < want ? want - Rounded(dtype, want - bound) : Rounded(dtype, want + bound) - want);
+  // the contract's bound counts the rounding of f32
+  if (dtype == DType::kF32 || !std::isfinite(want)) return bound;
+  return std::max(
+      0.0, got < want ? want - Rounded(dtype, want - bound) : Rounded(dtype, want + bound) - want);
 }
 
 double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
   if (x.dtype != DType::kF32 || x.rank != kMaxRank) return Value(x, {i0, i1, i2, i3});
   // Nearly all that the innermost loops of the reference and of tests read.
-  return Load<float>(static_cast<const char*>(x.data) + i0 * x.stride[0] + i1 * x.stride[1] + i2 * x.stride[2] + i3 * x.stride[3]);
+  return Load<float>(static_cast<const char*>(x.data) + i0 * x.stride[0] + i1 * x.stride[1] +
+                     i2 * x.stride[2] + i3 * x.stride[3]);
 }
 
 int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1) {

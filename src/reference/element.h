@@ -9,24 +9,29 @@
 
 namespace fovea::reference {
 
-// The value of an IEEE binary16, and of a bfloat16, given its bits. Exact: every value of both is a double.
+// The value of an IEEE binary16, and of a bfloat16, given its bits. Exact: every value of both is a
+// double.
 double FromF16(uint16_t bits);
 double FromBF16(uint16_t bits);
 
-// x rounded to the nearest value of f32, f16 or bf16, ties to even: infinite from half a unit beyond the largest finite one on.
+// x rounded to the nearest value of f32, f16 or bf16, ties to even: infinite from half a unit
+// beyond the largest finite one on.
 double Rounded(DType dtype, double x);
 
-// How far from `want`, on the side of `got`, a result may be that was computed with an error up to `bound` and then rounded to the type of its tensor.
-// Rounding is monotone: the result lies between the rounded ends of want ± bound.
+// How far from `want`, on the side of `got`, a result may be that was computed with an error up to
+// `bound` and then rounded to the type of its tensor. Rounding is monotone: the result lies between
+// the rounded ends of want ± bound.
 double StoredBound(DType dtype, double got, double want, double bound);
 
-// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round; bool and bit are 0 or 1.
+// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round;
+// bool and bit are 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
 
 // x[i0, i1] of an i32 or i64 tensor.
 int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1 = 0);
 
-// Element [b, h, i, j] of x broadcast to four axes as in NumPy: axes align at the right, an axis of size one serves every index.
+// Element [b, h, i, j] of x broadcast to four axes as in NumPy: axes align at the right, an axis of
+// size one serves every index.
 double BroadcastAt(const TensorView& x, int64_t b, int64_t h, int64_t i, int64_t j);
 
 // All elements, dense in C order.

@@ -1,4 +1,5 @@
-// The chain rule through the steps of reference.cc, backwards (the forward pass and its numbering are there).
+// The chain rule through the steps of reference.cc, backwards (the forward pass and its numbering
+// are there).
 #include <cmath>
 
 #include "reference/element.h"
@@ -13,7 +14,8 @@ struct Place {
 };
 
 // Adds the part of row (b, h, i) to every gradient.
-void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, const Place& at, GradientResult* g) {
+void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, const Place& at,
+            GradientResult* g) {
   const auto [b, h, i, hkv] = at;
   const fovea::Score& score = problem.score;
   const double scale = score.scale ? *score.scale : 1 / std::sqrt(static_cast<double>(n.dk));
@@ -24,7 +26,8 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
   const int64_t qt = queries.first + i;  // where the row lies
   const int64_t query = (queries.batch * n.Hq + h) * problem.q.shape[2] + qt;
 
-  // out = Σ p_j·v_j:  dp_j = dout·v_j, and through the softmax  ds_j = p_j·(dp_j − Σ_k p_k·dp_k), where Σ_k p_k·dp_k = dout·out
+  // out = Σ p_j·v_j:  dp_j = dout·v_j, and through the softmax  ds_j = p_j·(dp_j − Σ_k p_k·dp_k),
+  // where Σ_k p_k·dp_k = dout·out
   double delta = 0;
   for (int64_t c = 0; c < n.dv; ++c) delta += At(dout, queries.batch, h, qt, c) * row.out[c];
 

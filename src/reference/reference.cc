@@ -14,7 +14,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // std::max drops a NaN on one side; a NaN score must reach its row.
 double MaxKeepingNan(double a, double b) { return std::isnan(b) || b > a ? b : a; }
 
-// A score as it is summed up, with the largest magnitude passed on the way. Rounding of float32 is relative to that, not to the result.
+// A score as it is summed up, with the largest magnitude passed on the way. Rounding of float32 is
+// relative to that, not to the result.
 struct Sum {
   double value = 0;
   double largest = 0;    // over any order of the summation
@@ -28,14 +29,17 @@ struct Sum {
 };
 
 // Step 1: s = scale · (q_i · k_j), the scale inside, so that only the scaled product can overflow.
-Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i, int64_t hkv, int64_t j) {
-  const double scale = problem.score.scale ? *problem.score.scale : 1 / std::sqrt(static_cast<double>(problem.q.shape[3]));
+Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i,
+                  int64_t hkv, int64_t j) {
+  const double scale = problem.score.scale ? *problem.score.scale
+                                           : 1 / std::sqrt(static_cast<double>(problem.q.shape[3]));
   const Rows& queries = sequence.queries;
   const Rows& keys = sequence.keys;
   Sum s;
   double positive = 0, negative = 0;
   for (int64_t c = 0; c < problem.q.shape[3]; ++c) {
-    const double term = scale * At(problem.q, queries.batch, h, queries.first + i, c) * At(problem.k, keys.batch, hkv, keys.first + j, c);
+    const double term = scale * At(problem.q, queries.batch, h, queries.first + i, c) *
+                        At(problem.k, keys.batch, hkv, keys.first + j, c);
     s.value += term;
     (term > 0 ? positive : negative) += term;
   }
@@ -50,7 +54,8 @@ struct PairScore {
   Sum softcapped;  // steps 1 and 2
   Sum score;       // steps 1 to 4
 };
-PairScore Score(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i, int64_t hkv, int64_t j) {
+PairScore Score(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i,
+                int64_t hkv, int64_t j) {
   const fovea::Score& score = problem.score;
   PairScore pair;
   Sum s = pair.scaled = ScaledProduct(problem, sequence, h, i, hkv, j);
@@ -72,11 +77,15 @@ bool IsOnPath(const TensorView& parents, int64_t b, int64_t i, int64_t n) {
 }
 
 // The sum fits no float32, though its terms are finite: nothing is promised of it.
-bool OverflowsFloat(const Sum& s) { return std::isfinite(s.magnitude) && std::isinf(static_cast<float>(s.magnitude)); }
+bool OverflowsFloat(const Sum& s) {
+  return std::isfinite(s.magnitude) && std::isinf(static_cast<float>(s.magnitude));
+}
 
 // Error of a float32 score that passed through `largest`.
 double ScoreError(double largest) { return 8 * std::ldexp(1.0, -24) * largest; }
-double ScoreTolerance(const Sum& s) { return OverflowsFloat(s) ? kInfinity : std::max(1e-5, ScoreError(s.largest)); }
+double ScoreTolerance(const Sum& s) {
+  return OverflowsFloat(s) ? kInfinity : std::max(1e-5, ScoreError(s.largest));
+}
 
 // The longest of the sequences whose rows begin at cu_seqlens[b] and end before cu_seqlens[b + 1].
 int64_t Longest(const TensorView& cu_seqlens) {
@@ -86,7 +95,8 @@ int64_t Longest(const TensorView& cu_seqlens) {
   return longest;
 }
 
-// The rows of sequence b in a tensor [B, H, T, d], or [1, H, rows of all sequences, d] with cu_seqlens.
+// The rows of sequence b in a tensor [B, H, T, d], or [1, H, rows of all sequences, d] with
+// cu_seqlens.
 Rows RowsOf(const TensorView& tensor, const TensorView& cu_seqlens, int64_t b) {
   if (!cu_seqlens.present()) return {b, 0, tensor.shape[2]};
   const int64_t first = IntegerAt(cu_seqlens, b);
@@ -114,8 +124,10 @@ Sequence SequenceOf(const Problem& problem, int64_t b) {
   Sequence sequence;
   sequence.queries = RowsOf(problem.q, problem.cu_seqlens_q, b);
   sequence.keys = RowsOf(problem.k, problem.cu_seqlens_k, b);
-  sequence.q_length = score.q_lengths.present() ? IntegerAt(score.q_lengths, b) : sequence.queries.count;
-  sequence.kv_length = score.kv_lengths.present() ? IntegerAt(score.kv_lengths, b) : sequence.keys.count;
+  sequence.q_length =
+      score.q_lengths.present() ? IntegerAt(score.q_lengths, b) : sequence.queries.count;
+  sequence.kv_length =
+      score.kv_lengths.present() ? IntegerAt(score.kv_lengths, b) : sequence.keys.count;
   if (score.query_offset) {
     sequence.offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
@@ -135,9 +147,12 @@ bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j)
   if (score.causal != Causal::kNone && j > position) return false;
   if (score.window.left >= 0 && j - position < -score.window.left) return false;
   if (score.window.right >= 0 && j - position > score.window.right) return false;
-  if (score.parents.present() && j >= sequence.offset && !IsOnPath(score.parents, b, i, j - sequence.offset)) return false;
+  if (score.parents.present() && j >= sequence.offset &&
+      !IsOnPath(score.parents, b, i, j - sequence.offset))
+    return false;
   const BlockMap& map = score.block_map;
-  if (map.visible.present() && BroadcastAt(map.visible, b, h, i / map.queries, j / map.keys) == 0) return false;
+  if (map.visible.present() && BroadcastAt(map.visible, b, h, i / map.queries, j / map.keys) == 0)
+    return false;
   if (score.mask.present() && BroadcastAt(score.mask, b, h, i, j) == 0) return false;
   if (score.bias.present() && BroadcastAt(score.bias, b, h, i, j) == -kInfinity) return false;
   return true;
@@ -174,7 +189,8 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (row.visible[j]) m = MaxKeepingNan(m, row.scores[j]);
   }
-  if (m == -kInfinity) m = 0;  // nothing but −inf, or nothing at all: every term below is exp(−inf) = 0
+  // nothing but −inf, or nothing at all: every term below is exp(−inf) = 0
+  if (m == -kInfinity) m = 0;
   double sum = std::exp(sink - m);
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (row.visible[j]) sum += std::exp(row.scores[j] - m);
@@ -186,7 +202,9 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   row.sink_weight = std::exp(sink - m) / divisor;
 
   // 7. out = Σ p_j·v_j, lse = ln(Σ exp(s) + exp(σ))
-  const auto value = [&](int64_t j, int64_t c) { return At(problem.v, sequence.keys.batch, hkv, sequence.keys.first + j, c); };
+  const auto value = [&](int64_t j, int64_t c) {
+    return At(problem.v, sequence.keys.batch, hkv, sequence.keys.first + j, c);
+  };
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;  // not 0·v: v may be NaN there
     for (int64_t c = 0; c < n.dv; ++c) row.out[c] += row.weights[j] * value(j, c);
@@ -195,10 +213,13 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
 
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;
-    for (int64_t c = 0; c < n.dv; ++c) row.max_abs_value = std::max(row.max_abs_value, std::abs(value(j, c)));
-    // A pair matters if its weight could differ from 0 within its error: one pushed away by a lowest() bias does not.
+    for (int64_t c = 0; c < n.dv; ++c)
+      row.max_abs_value = std::max(row.max_abs_value, std::abs(value(j, c)));
+    // A pair matters if its weight could differ from 0 within its error: one pushed away by a
+    // lowest() bias does not.
     const double kUnderflow = 745;  // exp(−745.2) is 0 in double
-    if (row.scores[j] + ScoreError(largest[j]) > m - kUnderflow) row.max_partial_score = std::max(row.max_partial_score, largest[j]);
+    if (row.scores[j] + ScoreError(largest[j]) > m - kUnderflow)
+      row.max_partial_score = std::max(row.max_partial_score, largest[j]);
   }
   return row;
 }
@@ -208,7 +229,9 @@ double RelativeTolerance(const Row& row) {
   return std::max(1e-5, ScoreError(row.max_partial_score));
 }
 
-double WeightTolerance(Product product) { return product == Product::kBF16 ? 0x1p-9 / (1 - 0x1p-9) : 0; }
+double WeightTolerance(Product product) {
+  return product == Product::kBF16 ? 0x1p-9 / (1 - 0x1p-9) : 0;
+}
 
 StageResult ScoresAt(const Problem& problem, ScoreStage stage) {
   const Sizes n = SizesOf(problem);
@@ -228,7 +251,9 @@ StageResult ScoresAt(const Problem& problem, ScoreStage stage) {
               tolerance = RelativeTolerance(row);
             } else {
               const PairScore pair = Score(problem, sequence, b, h, i, h / (n.Hq / n.Hkv), j);
-              const Sum& s = stage == ScoreStage::kScaled ? pair.scaled : stage == ScoreStage::kSoftcapped ? pair.softcapped : pair.score;
+              const Sum& s = stage == ScoreStage::kScaled       ? pair.scaled
+                             : stage == ScoreStage::kSoftcapped ? pair.softcapped
+                                                                : pair.score;
               score = s.value;
               tolerance = ScoreTolerance(s);
             }
@@ -259,7 +284,8 @@ ForwardResult Forward(const Problem& problem) {
         result.weights.insert(result.weights.end(), row.weights.begin(), row.weights.end());
         result.scores.insert(result.scores.end(), row.scores.begin(), row.scores.end());
         result.visible.insert(result.visible.end(), row.visible.begin(), row.visible.end());
-        if (i >= queries.count) continue;  // another sequence is longer: there is no such row of out
+        // another sequence is longer: there is no such row of out
+        if (i >= queries.count) continue;
         const int64_t place = (queries.batch * n.Hq + h) * problem.q.shape[2] + queries.first + i;
         std::copy(row.out.begin(), row.out.end(), result.out.begin() + place * n.dv);
         result.lse[place] = row.lse;

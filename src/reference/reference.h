@@ -1,12 +1,14 @@
-// Textbook attention in scalar double: the specification as code. Slow and obvious on purpose; every kernel is tested against it, and nothing
-// here may know how a kernel works.
+// Textbook attention in scalar double: the specification as code. Slow and obvious on purpose;
+// every kernel is tested against it, and nothing here may know how a kernel works.
 //
-// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key size, dv value size. Results are dense, in C
-// order. All functions assume a problem that validation accepts and read only its inputs (out, lse, weights and scores may be absent).
-// Views may have any strides; q, k, v and bias any of f32, f16, bf16. Thread-safe.
+// Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key
+// size, dv value size. Results are dense, in C order. All functions assume a problem that
+// validation accepts and read only its inputs (out, lse, weights and scores may be absent). Views
+// may have any strides; q, k, v and bias any of f32, f16, bf16. Thread-safe.
 //
-// Packed batches: Tq and Tk are those of the longest sequence, and b, i and j name a sequence, its query and its key, wherever they lie. What has the shape
-// of q, k, v or out has the shape that they have in the problem: [1, Hq, rows of all sequences, …].
+// Packed batches: Tq and Tk are those of the longest sequence, and b, i and j name a sequence, its
+// query and its key, wherever they lie. What has the shape of q, k, v or out has the shape that
+// they have in the problem: [1, Hq, rows of all sequences, …].
 #ifndef FOVEA_REFERENCE_REFERENCE_H_
 #define FOVEA_REFERENCE_REFERENCE_H_
 
@@ -23,7 +25,8 @@ struct Sizes {
 };
 Sizes SizesOf(const Problem& problem);
 
-// Where the rows of one sequence lie in q, out and lse, or in k and v: row t is [batch, head, first + t].
+// Where the rows of one sequence lie in q, out and lse, or in k and v: row t is [batch, head, first
+// + t].
 struct Rows {
   int64_t batch = 0;
   int64_t first = 0;
@@ -40,7 +43,8 @@ struct Sequence {
 };
 Sequence SequenceOf(const Problem& problem, int64_t b);
 
-// Whether query i of head h sees key j: all that is given must allow the pair. Does not read q, k or v, nor bias, masks and parents behind the lengths.
+// Whether query i of head h sees key j: all that is given must allow the pair. Does not read q, k
+// or v, nor bias, masks and parents behind the lengths.
 bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j);
 
 // Everything about one query row. Removed pairs have score −inf and weight 0.
@@ -54,24 +58,30 @@ struct Row {
   double lse = 0;
 
   // What float32 can know about this row, for tolerances.
-  double max_abs_value = 0;      // max|v| over visible keys
-  double max_partial_score = 0;  // the largest magnitude that summing a score that matters can pass through, in any order
-  bool overflows_float = false;  // finite inputs, but Σ|scale·q·k| or a later step of a visible pair is not finite in float32
+  double max_abs_value = 0;  // max|v| over visible keys
+  // the largest magnitude that summing a score that matters can pass through, in any order
+  double max_partial_score = 0;
+  // finite inputs, but Σ|scale·q·k| or a later step of a visible pair is not finite in float32
+  bool overflows_float = false;
 };
 Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i);
 
-// The contract's precision of an f32 computation of this row: |error of out| ≤ t·max|v| and |error of lse| ≤ t (plus the rounding of lse
-// itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite where the scores overflow float32 and nothing is promised.
+// The contract's precision of an f32 computation of this row: |error of out| ≤ t·max|v| and |error
+// of lse| ≤ t (plus the rounding of lse itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite
+// where the scores overflow float32 and nothing is promised.
 double RelativeTolerance(const Row& row);
 
-// What the precision of out becomes where the product with V takes rounded weights: |error of out| ≤ (t + WeightTolerance)·max|v|. 0 for f32.
+// What the precision of out becomes where the product with V takes rounded weights: |error of out|
+// ≤ (t + WeightTolerance)·max|v|. 0 for f32.
 //
-// Weights w that are rounded by relative errors |δ| ≤ u and divided by their own sum move out by Σ w·δ·(v − out) / (1 + Σ w·δ), and no weighted mean
-// of |v − out| is above max|v|: u / (1 − u), where u is half a unit in the last of bf16's eight bits.
+// Weights w that are rounded by relative errors |δ| ≤ u and divided by their own sum move out by Σ
+// w·δ·(v − out) / (1 + Σ w·δ), and no weighted mean of |v − out| is above max|v|: u / (1 − u),
+// where u is half a unit in the last of bf16's eight bits.
 double WeightTolerance(Product product);
 
-// What Problem::scores holds at a stage, [B, Hq, Tq, Tk], and how well float32 can know it: |error| ≤ tolerance, by the rule of RelativeTolerance for each pair;
-// infinite where the score overflows float32, 0 for the weight of a removed pair.
+// What Problem::scores holds at a stage, [B, Hq, Tq, Tk], and how well float32 can know it: |error|
+// ≤ tolerance, by the rule of RelativeTolerance for each pair; infinite where the score overflows
+// float32, 0 for the weight of a removed pair.
 struct StageResult {
   std::vector<double> scores;
   std::vector<double> tolerance;
@@ -79,24 +89,29 @@ struct StageResult {
 StageResult ScoresAt(const Problem& problem, ScoreStage stage);
 
 struct ForwardResult {
-  std::vector<double> out;  // [B, Hq, Tq, dv]; packed [1, Hq, rows, dv], NaN in rows outside of every sequence, where nothing is written
-  std::vector<double> lse;  // [B, Hq, Tq]; packed [1, Hq, rows], likewise
+  // [B, Hq, Tq, dv]; packed [1, Hq, rows, dv], NaN in rows outside of every sequence, where nothing
+  // is written
+  std::vector<double> out;
+  std::vector<double> lse;      // [B, Hq, Tq]; packed [1, Hq, rows], likewise
   std::vector<double> weights;  // [B, Hq, Tq, Tk]
   std::vector<double> scores;   // [B, Hq, Tq, Tk] after softcap, ALiBi and bias; −inf where removed
   std::vector<bool> visible;    // [B, Hq, Tq, Tk]
-  StageResult stage;            // ScoresAt(problem.score_stage); empty where problem.scores is absent
+  // ScoresAt(problem.score_stage); empty where problem.scores is absent
+  StageResult stage;
 
   std::vector<double> relative_tolerance;  // as lse: t of RelativeTolerance
   std::vector<double> max_abs_value;       // as lse
 };
 ForwardResult Forward(const Problem& problem);
 
-// The gradients of Σ out·dout (dout: as out, any strides and float type). Rows, keys and values without part in it get 0.
+// The gradients of Σ out·dout (dout: as out, any strides and float type). Rows, keys and values
+// without part in it get 0.
 struct GradientResult {
-  std::vector<double> dq;      // as q: [B, Hq, Tq, dk]
-  std::vector<double> dk;      // as k: [B, Hkv, Tk, dk]
-  std::vector<double> dv;      // as v: [B, Hkv, Tk, dv]
-  std::vector<double> dbias;   // [B, Hq, Tq, Tk]: of every score before it is broadcast; 0 for removed pairs
+  std::vector<double> dq;  // as q: [B, Hq, Tq, dk]
+  std::vector<double> dk;  // as k: [B, Hkv, Tk, dk]
+  std::vector<double> dv;  // as v: [B, Hkv, Tk, dv]
+  // [B, Hq, Tq, Tk]: of every score before it is broadcast; 0 for removed pairs
+  std::vector<double> dbias;
   std::vector<double> dsinks;  // [Hq], 0 without sinks
 };
 GradientResult Gradients(const Problem& problem, const TensorView& dout);

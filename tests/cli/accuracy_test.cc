@@ -30,7 +30,8 @@ TEST(AccuracyTest, SeesRightAndWrongRows) {
   out[63] += 0.01f;
   EXPECT_FALSE(CompareAllRows(one, Product::kF32).ok());
   EXPECT_NEAR(CompareAllRows(one, Product::kF32).max_error, 0.01, 1e-6);
-  EXPECT_FALSE(CompareSampledRows(one, Product::kF32, 2).ok()) << "the last row is among the samples";
+  EXPECT_FALSE(CompareSampledRows(one, Product::kF32, 2).ok())
+      << "the last row is among the samples";
   out[63] = NAN;
   EXPECT_FALSE(CompareAllRows(one, Product::kF32).ok());
 }

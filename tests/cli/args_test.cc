@@ -8,11 +8,13 @@
 namespace fovea::cli {
 namespace {
 
-const Command kCommand = {
-    "paint",
-    "Paints.",
-    {{"--count", "N", "how many"}, {"--scale", "X", "how large"}, {"--sizes", "LIST", "which"}, {"--dry", nullptr, "no paint"}},
-    nullptr};
+const Command kCommand = {"paint",
+                          "Paints.",
+                          {{"--count", "N", "how many"},
+                           {"--scale", "X", "how large"},
+                           {"--sizes", "LIST", "which"},
+                           {"--dry", nullptr, "no paint"}},
+                          nullptr};
 
 std::string ErrorOf(const std::vector<std::string>& words) {
   try {
@@ -54,14 +56,16 @@ TEST(ArgsTest, NamesMistakes) {
 }
 
 TEST(ArgsTest, RefusesWhatIsNoNumber) {
-  for (const char* text : {"", " 7", "7 ", "seven", "7.5", "99999999999999999999", "0x7"}) ErrorOf({"--count", text});
+  for (const char* text : {"", " 7", "7 ", "seven", "7.5", "99999999999999999999", "0x7"})
+    ErrorOf({"--count", text});
   for (const char* text : {"", "x", "1.5x", "inf", "nan", "1e999"}) ErrorOf({"--scale", text});
   for (const char* text : {"", "1,", ",1", "1,,2", "1;2"}) ErrorOf({"--sizes", text});
 }
 
 TEST(ArgsTest, HelpListsEveryOption) {
   const std::string help = Help(kCommand);
-  for (const Option& option : kCommand.options) EXPECT_NE(help.find(option.name), std::string::npos) << option.name;
+  for (const Option& option : kCommand.options)
+    EXPECT_NE(help.find(option.name), std::string::npos) << option.name;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The program as its users meet it: every command runs, and every mistake is one line on stderr and exit code 2.
+// The program as its users meet it: every command runs, and every mistake is one line on stderr and
+// exit code 2.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -24,8 +25,8 @@ struct Outcome {
 // Runs `fovea ARGUMENTS` in a shell. `environment` stands before it.
 Outcome Fovea(const std::string& arguments, const std::string& environment = "") {
   const TemporaryFolder folder;
-  const std::string command =
-      environment + " " FOVEA_PROGRAM " " + arguments + " > " + folder.File("out") + " 2> " + folder.File("error") + " < /dev/null";
+  const std::string command = environment + " " FOVEA_PROGRAM " " + arguments + " > " +
+                              folder.File("out") + " 2> " + folder.File("error") + " < /dev/null";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, folder.Read("out"), folder.Read("error")};
 }
@@ -51,7 +52,9 @@ std::vector<std::string> Lines(const std::string& text) {
 const std::string kReal = std::string(FOVEA_TEST_DATA) + "/real/";
 const std::string kPrefill = kReal + "smollm2_prefill_layer0.safetensors";
 
-std::string Qkv(const std::string& file) { return " --q " + file + ":q --k " + file + ":k --v " + file + ":v "; }
+std::string Qkv(const std::string& file) {
+  return " --q " + file + ":q --k " + file + ":k --v " + file + ":v ";
+}
 
 std::vector<float> Load(const std::string& spec, std::vector<int64_t>* shape = nullptr) {
   files::FileTensor tensor;
@@ -79,12 +82,15 @@ class SmallProblem : public ::testing::Test {
   void SetUp() override {
     const auto values = [](int64_t count, float step) {
       std::vector<float> v(static_cast<size_t>(count));
-      for (size_t n = 0; n < v.size(); ++n) v[n] = std::fmod(static_cast<float>(n) * step, 2.0f) - 1.0f;
+      for (size_t n = 0; n < v.size(); ++n)
+        v[n] = std::fmod(static_cast<float>(n) * step, 2.0f) - 1.0f;
       return v;
     };
-    q_ = values(B * Hq * Tq * dk, 0.37f), k_ = values(B * Hkv * Tk * dk, 0.73f), v_ = values(B * Hkv * Tk * dv, 0.91f);
+    q_ = values(B * Hq * Tq * dk, 0.37f), k_ = values(B * Hkv * Tk * dk, 0.73f),
+    v_ = values(B * Hkv * Tk * dv, 0.91f);
     bias_ = values(Hq * Tq * Tk, 0.53f), slopes_ = values(Hq, 0.31f), sinks_ = values(Hq, 0.77f);
-    const TensorView q = View(q_.data(), {B, Hq, Tq, dk}), k = View(k_.data(), {B, Hkv, Tk, dk}), v = View(v_.data(), {B, Hkv, Tk, dv});
+    const TensorView q = View(q_.data(), {B, Hq, Tq, dk}), k = View(k_.data(), {B, Hkv, Tk, dk}),
+                     v = View(v_.data(), {B, Hkv, Tk, dv});
     Save(folder_.File("q.npy"), q);
     Save(folder_.File("k.npy"), k);
     Save(folder_.File("v.npy"), v);
@@ -123,8 +129,10 @@ TEST(CliTest, HelpAndVersion) {
 TEST(CliTest, InfoShowsTheMachineAndMemory) {
   const Outcome outcome = Fovea("info --memory 1,32,8192,128");
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  for (const char* part : {"CPU", "caches", "compiled", "usable", "active", "4294967296 B", "4 GiB", "workspace"}) {
-    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is missing in " << outcome.out;
+  for (const char* part :
+       {"CPU", "caches", "compiled", "usable", "active", "4294967296 B", "4 GiB", "workspace"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos)
+        << part << " is missing in " << outcome.out;
   }
 }
 
@@ -167,28 +175,35 @@ TEST(CliTest, AnOutputThatCannotBeWrittenIsAFailure) {
 TEST(CliTest, AttendMatchesStoredResults) {
   const TemporaryFolder folder;
   const std::string all = folder.File("all.safetensors");
-  const Outcome outcome = Fovea("attend" + Qkv(kPrefill) + "--causal bottom-right --out " + all + " --lse " + all + ":logsum --check");
+  const Outcome outcome = Fovea("attend" + Qkv(kPrefill) + "--causal bottom-right --out " + all +
+                                " --lse " + all + ":logsum --check");
   ASSERT_EQ(outcome.code, 0) << outcome.error << outcome.out;
   EXPECT_NE(outcome.out.find("within bounds"), std::string::npos) << outcome.out;
-  for (const auto& [written, stored] : {std::pair<const char*, const char*>{":out", ":out"}, {":logsum", ":lse"}}) {
+  for (const auto& [written, stored] :
+       {std::pair<const char*, const char*>{":out", ":out"}, {":logsum", ":lse"}}) {
     std::vector<int64_t> shape, expected_shape;
-    const std::vector<float> values = Load(all + written, &shape), expected = Load(kPrefill + stored, &expected_shape);
+    const std::vector<float> values = Load(all + written, &shape),
+                             expected = Load(kPrefill + stored, &expected_shape);
     ASSERT_EQ(shape, expected_shape);
-    for (size_t n = 0; n < values.size(); ++n) ASSERT_NEAR(values[n], expected[n], 2e-5) << written << " " << n;
+    for (size_t n = 0; n < values.size(); ++n)
+      ASSERT_NEAR(values[n], expected[n], 2e-5) << written << " " << n;
   }
 }
 
 TEST(CliTest, EveryInstructionSetCanBeForced) {
   const Outcome info = Fovea("info");
   const std::vector<std::string> lines = Lines(info.out);
-  const auto usable = std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.compare(0, 6, "usable") == 0; });
+  const auto usable = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.compare(0, 6, "usable") == 0;
+  });
   ASSERT_NE(usable, lines.end());
   std::string names = usable->substr(6);
   names.erase(std::remove(names.begin(), names.end(), ' '), names.end());
   for (size_t begin = 0; begin < names.size();) {
     const size_t end = std::min(names.find(',', begin), names.size());
     const std::string isa = names.substr(begin, end - begin);
-    const Outcome outcome = Fovea("attend" + Qkv(kReal + "smollm2_decode_layer0.safetensors") + "--check --isa " + isa);
+    const Outcome outcome =
+        Fovea("attend" + Qkv(kReal + "smollm2_decode_layer0.safetensors") + "--check --isa " + isa);
     EXPECT_EQ(outcome.code, 0) << outcome.error;
     EXPECT_NE(outcome.out.find(isa), std::string::npos) << outcome.out;
     begin = end + 1;
@@ -229,8 +244,9 @@ TEST_F(SmallProblem, ThreadsAndLayoutsDoNotChangeTheResult) {
   ASSERT_EQ(Fovea(Attend("--threads 2 --out " + At("two.npy"))).code, 0);
   EXPECT_EQ(Load(At("two.npy")), one);
 #endif
-  const Outcome bthd = Fovea("attend --layout BTHD --q " + At("q_bthd.npy") + " --k " + At("k_bthd.npy") + " --v " + At("v_bthd.npy") +
-                             " --out " + At("bthd.npy"));
+  const Outcome bthd =
+      Fovea("attend --layout BTHD --q " + At("q_bthd.npy") + " --k " + At("k_bthd.npy") + " --v " +
+            At("v_bthd.npy") + " --out " + At("bthd.npy"));
   ASSERT_EQ(bthd.code, 0) << bthd.error;
   std::vector<int64_t> shape;
   const std::vector<float> out = Load(At("bthd.npy"), &shape);
@@ -239,7 +255,8 @@ TEST_F(SmallProblem, ThreadsAndLayoutsDoNotChangeTheResult) {
     for (int64_t i = 0; i < Tq; ++i) {
       for (int64_t h = 0; h < Hq; ++h) {
         for (int64_t c = 0; c < dv; ++c) {
-          ASSERT_EQ(out[static_cast<size_t>(((b * Tq + i) * Hq + h) * dv + c)], one[static_cast<size_t>(((b * Hq + h) * Tq + i) * dv + c)]);
+          ASSERT_EQ(out[static_cast<size_t>(((b * Tq + i) * Hq + h) * dv + c)],
+                    one[static_cast<size_t>(((b * Hq + h) * Tq + i) * dv + c)]);
         }
       }
     }
@@ -252,7 +269,8 @@ TEST_F(SmallProblem, MistakesInAProblem) {
   ExpectFailure(Fovea("attend" + q + k + " --check"), "--v is missing");
   ExpectFailure(Fovea("attend" + q + k + v + " --out result.bin"), "expected FILE.npy");
   ExpectFailure(Fovea("attend --q " + At("bias.npy") + k + v + " --check"), "[B, Hq, Tq, dk]");
-  ExpectFailure(Fovea("attend --q " + At("v.npy") + k + v + " --check"), "k.shape[3] = 8, expected 6 (q.shape[3])");
+  ExpectFailure(Fovea("attend --q " + At("v.npy") + k + v + " --check"),
+                "k.shape[3] = 8, expected 6 (q.shape[3])");
   ExpectFailure(Fovea("attend --q " + At("none.npy") + k + v + " --check"), "none.npy");
   ExpectFailure(Fovea(Attend("--check --layout THBD")), "expected BHTD or BTHD");
   ExpectFailure(Fovea(Attend("--check --causal left")), "expected top-left or bottom-right");
@@ -282,22 +300,27 @@ TEST_F(SmallProblem, TruncatedFilesFailAtEveryLength) {
 TEST_F(SmallProblem, NamesInFilesDoNotSteerTheTerminal) {
   const std::string header =
       R"({"\u001b[2J\n":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
-  folder_.Write("evil.safetensors", std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header);
+  folder_.Write("evil.safetensors",
+                std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header);
   const Outcome outcome = Fovea(Attend("--check --mask " + At("evil.safetensors")));
   ExpectFailure(outcome, "evil.safetensors");
   EXPECT_EQ(outcome.error.find('\033'), std::string::npos);
 }
 
 TEST(CliTest, BenchPrintsJsonLinesWithAllFields) {
-  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
-  const Outcome outcome = Fovea("bench --workloads '1,2,64,32,causal;1,4/2,1x256,32' --isa best --seconds 0.01 --json --baseline");
+  if (FOVEA_PROGRAM_IS_EMULATED)
+    GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const Outcome outcome = Fovea(
+      "bench --workloads '1,2,64,32,causal;1,4/2,1x256,32' --isa best --seconds 0.01 --json "
+      "--baseline");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const std::vector<std::string> lines = Lines(outcome.out);
   ASSERT_EQ(lines.size(), 2u) << outcome.out;
   for (const std::string& text : lines) {
     const nlohmann::json line = nlohmann::json::parse(text);
-    for (const char* field : {"workload", "type", "isa", "engine", "threads", "median_s", "min_s", "gflops", "peak_gflops", "share_of_peak",
-                              "kv_gbps", "read_gbps", "max_err", "standard_s", "matrix_bytes", "workspace_bytes"}) {
+    for (const char* field : {"workload", "type", "isa", "engine", "threads", "median_s", "min_s",
+                              "gflops", "peak_gflops", "share_of_peak", "kv_gbps", "read_gbps",
+                              "max_err", "standard_s", "matrix_bytes", "workspace_bytes"}) {
       EXPECT_TRUE(line.contains(field)) << field;
     }
     EXPECT_TRUE(line["ok"].get<bool>());
@@ -308,8 +331,11 @@ TEST(CliTest, BenchPrintsJsonLinesWithAllFields) {
 }
 
 TEST(CliTest, BenchTakesTypes) {
-  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
-  const Outcome outcome = Fovea("bench --workloads '1,2,64,32,causal;1,4/2,1x256,32' --types f32,bf16,f16 --seconds 0.001 --json");
+  if (FOVEA_PROGRAM_IS_EMULATED)
+    GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const Outcome outcome = Fovea(
+      "bench --workloads '1,2,64,32,causal;1,4/2,1x256,32' --types f32,bf16,f16 --seconds 0.001 "
+      "--json");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const std::vector<std::string> lines = Lines(outcome.out);
   ASSERT_EQ(lines.size(), 6u) << outcome.out;
@@ -318,22 +344,27 @@ TEST(CliTest, BenchTakesTypes) {
     const nlohmann::json line = nlohmann::json::parse(lines[n]);
     EXPECT_EQ(line["type"], types[n % 3]);
     EXPECT_EQ(line["workload"], (n < 3 ? "1,2,64,32,causal" : "1,4/2,1x256,32") + endings[n % 3]);
-    EXPECT_EQ(line["kv_bytes"].get<double>(), 2 * 2 * (n < 3 ? 64 : 256) * 32 * (n % 3 == 0 ? 4 : 2));
+    EXPECT_EQ(line["kv_bytes"].get<double>(),
+              2 * 2 * (n < 3 ? 64 : 256) * 32 * (n % 3 == 0 ? 4 : 2));
     EXPECT_TRUE(line["ok"].get<bool>());
   }
 }
 
 TEST(CliTest, BenchComparesWorkloadsWithTheirBases) {
-  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
-  const Outcome outcome = Fovea("bench --compare '1,2,64,32,causal+softcap;1,2,64,32,causal+nan;1,2,64,16' --seconds 0.001 --json");
+  if (FOVEA_PROGRAM_IS_EMULATED)
+    GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const Outcome outcome = Fovea(
+      "bench --compare '1,2,64,32,causal+softcap;1,2,64,32,causal+nan;1,2,64,16' --seconds 0.001 "
+      "--json");
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const std::vector<std::string> lines = Lines(outcome.out);
   const std::string shape = "1,2,64,32,causal";
-  const std::vector<std::pair<std::string, std::string>> expected = {{shape, shape},
-                                                                     {shape + "+softcap", shape},
-                                                                     {shape + "+padmask", shape + "+padmask"},
-                                                                     {shape + "+nan", shape + "+padmask"},
-                                                                     {"1,2,64,16", "1,2,64,16"}};
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {shape, shape},
+      {shape + "+softcap", shape},
+      {shape + "+padmask", shape + "+padmask"},
+      {shape + "+nan", shape + "+padmask"},
+      {"1,2,64,16", "1,2,64,16"}};
   ASSERT_EQ(lines.size(), expected.size()) << outcome.out;
   for (size_t n = 0; n < lines.size(); ++n) {
     const nlohmann::json line = nlohmann::json::parse(lines[n]);
@@ -347,21 +378,26 @@ TEST(CliTest, BenchComparesWorkloadsWithTheirBases) {
     EXPECT_LE(line["relative_cost_quartiles"][0].get<double>(), cost);
     EXPECT_GE(line["relative_cost_quartiles"][1].get<double>(), cost);
     EXPECT_NEAR(line["overhead"].get<double>(), cost - 1, 1e-12) << "the same pairs as the base";
-    EXPECT_TRUE(cost == 1 || expected[n].first != expected[n].second) << "a base in units of itself: " << cost;
+    EXPECT_TRUE(cost == 1 || expected[n].first != expected[n].second)
+        << "a base in units of itself: " << cost;
   }
 }
 
 TEST(CliTest, BenchComparesAllWithOneBase) {
-  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
-  const std::string compare = "bench --compare '1,2,64,32+trimask;1,2,32,32' --base 1,2,64,32 --seconds 0.001";
+  if (FOVEA_PROGRAM_IS_EMULATED)
+    GTEST_SKIP() << "an emulator takes minutes to read memory beyond the caches";
+  const std::string compare =
+      "bench --compare '1,2,64,32+trimask;1,2,32,32' --base 1,2,64,32 --seconds 0.001";
   const Outcome json = Fovea(compare + " --json");
   ASSERT_EQ(json.code, 0) << json.error;
   const std::vector<std::string> lines = Lines(json.out);
   ASSERT_EQ(lines.size(), 3u) << json.out;
   for (const std::string& text : lines) EXPECT_EQ(nlohmann::json::parse(text)["base"], "1,2,64,32");
-  const nlohmann::json masked = nlohmann::json::parse(lines[1]), shorter = nlohmann::json::parse(lines[2]);
+  const nlohmann::json masked = nlohmann::json::parse(lines[1]),
+                       shorter = nlohmann::json::parse(lines[2]);
   // The mask leaves 65 of 128 pairs, which cost the more each.
-  EXPECT_NEAR(masked["relative_cost"].get<double>() * 65 / 128, 1 + masked["overhead"].get<double>(), 1e-9);
+  EXPECT_NEAR(masked["relative_cost"].get<double>() * 65 / 128,
+              1 + masked["overhead"].get<double>(), 1e-9);
   EXPECT_TRUE(shorter["overhead"].is_null()) << "not of the base's shape";
 
   const Outcome table = Fovea(compare);
@@ -372,7 +408,8 @@ TEST(CliTest, BenchComparesAllWithOneBase) {
 }
 
 TEST(CliTest, CheckFindsNothingWrong) {
-  const Outcome outcome = Fovea("check --seed 3 --problems " + std::to_string(test::GridStep() > 1 ? 6 : 16));
+  const Outcome outcome =
+      Fovea("check --seed 3 --problems " + std::to_string(test::GridStep() > 1 ? 6 : 16));
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.error;
   EXPECT_NE(outcome.out.find("fine"), std::string::npos);
   EXPECT_EQ(outcome.out.find("WRONG"), std::string::npos);
@@ -381,8 +418,10 @@ TEST(CliTest, CheckFindsNothingWrong) {
 TEST(CliTest, DemoShowsErrorsAndAPicture) {
   const Outcome outcome = Fovea("demo --no-speed --data " + kReal);
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.error;
-  for (const char* part : {"minilm_layer0", "smollm2_decode_layer14", "within bounds", "attends to", "[CLS]", "░"}) {
-    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is missing in " << outcome.out;
+  for (const char* part :
+       {"minilm_layer0", "smollm2_decode_layer14", "within bounds", "attends to", "[CLS]", "░"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos)
+        << part << " is missing in " << outcome.out;
   }
   EXPECT_EQ(outcome.out.find('\033'), std::string::npos) << "colours without a terminal";
 }

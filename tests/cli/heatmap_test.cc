@@ -15,7 +15,8 @@ int Columns(const std::string& line) {
 }
 
 TEST(HeatMapTest, ShadesRiseWithWeights) {
-  EXPECT_EQ(HeatMap({0.0f, 1.0f, 0.25f, 0.01f}, {"a", "b"}, {"c", "d"}, false), "  c d\na ··██\nb ▒▒··\n");
+  EXPECT_EQ(HeatMap({0.0f, 1.0f, 0.25f, 0.01f}, {"a", "b"}, {"c", "d"}, false),
+            "  c d\na ··██\nb ▒▒··\n");
 }
 
 TEST(HeatMapTest, ColumnLabelsStandAboveTheirColumns) {
@@ -25,9 +26,11 @@ TEST(HeatMapTest, ColumnLabelsStandAboveTheirColumns) {
 TEST(HeatMapTest, FitsIntoATerminal) {
   for (const size_t columns : {1u, 28u, 40u, 70u, 300u}) {
     const std::vector<std::string> labels(columns, "incomprehensible \xc3\xa9tude");
-    const std::string text = HeatMap(std::vector<float>(2 * columns, 0.5f), {"long row label indeed", "b"}, labels, false);
+    const std::string text = HeatMap(std::vector<float>(2 * columns, 0.5f),
+                                     {"long row label indeed", "b"}, labels, false);
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) EXPECT_LE(Columns(line), kTerminalColumns) << line;
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(Columns(line), kTerminalColumns) << line;
   }
 }
 
@@ -39,7 +42,9 @@ TEST(HeatMapTest, ColoursAreResetOnEveryLine) {
   EXPECT_EQ(line.substr(line.size() - 4), "\033[0m");
 }
 
-TEST(HeatMapTest, LabelsDoNotSteerTheTerminal) { EXPECT_EQ(HeatMap({0.0f}, {"\033[2J"}, {"\n"}, false).find('\033'), std::string::npos); }
+TEST(HeatMapTest, LabelsDoNotSteerTheTerminal) {
+  EXPECT_EQ(HeatMap({0.0f}, {"\033[2J"}, {"\n"}, false).find('\033'), std::string::npos);
+}
 
 TEST(HeatMapTest, DrawsNothingOfNothing) { EXPECT_EQ(HeatMap({}, {}, {}, false), ""); }
 

@@ -1,4 +1,5 @@
-// .npy headers: what NumPy writes is read, anything else is one error line, and no bytes are unsafe.
+// .npy headers: what NumPy writes is read, anything else is one error line, and no bytes are
+// unsafe.
 #include "cli/npy.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +13,10 @@
 namespace fovea::files {
 namespace {
 
-// A file of that version around a header; the length field says `length` where it is not the header's own.
-std::string Npy(const std::string& header, const std::string& elements, int version = 1, int64_t length = -1) {
+// A file of that version around a header; the length field says `length` where it is not the
+// header's own.
+std::string Npy(const std::string& header, const std::string& elements, int version = 1,
+                int64_t length = -1) {
   const size_t n = length < 0 ? header.size() : static_cast<size_t>(length);
   std::string file = "\x93NUMPY";
   file += static_cast<char>(version);
@@ -22,7 +25,8 @@ std::string Npy(const std::string& header, const std::string& elements, int vers
   return file + header + elements;
 }
 
-// Parses a copy that ends where its allocation ends, so that AddressSanitizer sees a read behind it.
+// Parses a copy that ends where its allocation ends, so that AddressSanitizer sees a read behind
+// it.
 bool Parse(const std::string& file, TensorInfo* info, std::string* error) {
   const std::unique_ptr<char[]> exact(new char[file.size() + (file.empty() ? 1 : 0)]);
   std::memcpy(exact.get(), file.data(), file.size());
@@ -44,7 +48,10 @@ const std::string kElements24(24, 'x');  // 6 floats
 TEST(NpyTest, ReadsWhatNumPyWrites) {
   TensorInfo info;
   std::string error;
-  ASSERT_TRUE(Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }      \n", kElements24), &info, &error)) << error;
+  ASSERT_TRUE(
+      Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }      \n", kElements24),
+            &info, &error))
+      << error;
   EXPECT_EQ(info.dtype, DType::kF32);
   EXPECT_EQ(info.shape, (std::vector<int64_t>{2, 3}));
   EXPECT_FALSE(info.fortran_order);
@@ -55,7 +62,10 @@ TEST(NpyTest, ReadsAllVersionsOrdersAndQuotes) {
   for (const int version : {1, 2, 3}) {
     TensorInfo info;
     std::string error;
-    ASSERT_TRUE(Parse(Npy("{\"shape\":(2,3,),\"descr\":\"<f4\",\"fortran_order\":True}", kElements24, version), &info, &error)) << error;
+    ASSERT_TRUE(Parse(
+        Npy("{\"shape\":(2,3,),\"descr\":\"<f4\",\"fortran_order\":True}", kElements24, version),
+        &info, &error))
+        << error;
     EXPECT_TRUE(info.fortran_order);
     EXPECT_EQ(info.shape, (std::vector<int64_t>{2, 3}));
   }
@@ -64,11 +74,17 @@ TEST(NpyTest, ReadsAllVersionsOrdersAndQuotes) {
 TEST(NpyTest, ReadsShapesOfAnyRank) {
   TensorInfo info;
   std::string error;
-  ASSERT_TRUE(Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "1234"), &info, &error)) << error;
+  ASSERT_TRUE(
+      Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': ()}", "1234"), &info, &error))
+      << error;
   EXPECT_TRUE(info.shape.empty());
-  ASSERT_TRUE(Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6L,)}", kElements24), &info, &error)) << error;
+  ASSERT_TRUE(Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6L,)}", kElements24),
+                    &info, &error))
+      << error;
   EXPECT_EQ(info.shape, (std::vector<int64_t>{6}));
-  ASSERT_TRUE(Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 0, 5)}", ""), &info, &error)) << error;
+  ASSERT_TRUE(
+      Parse(Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 0, 5)}", ""), &info, &error))
+      << error;
   EXPECT_EQ(info.shape, (std::vector<int64_t>{3, 0, 5}));
 }
 
@@ -77,14 +93,17 @@ TEST(NpyTest, KnowsTypes) {
     const char* name;
     DType dtype;
     size_t bytes;
-  } kTypes[] = {{"<f4", DType::kF32, 4},   {"=f4", DType::kF32, 4}, {"<f2", DType::kF16, 2}, {"|b1", DType::kBool, 1},
-                {"|u1", DType::kBool, 1},  {"<i4", DType::kI32, 4}, {"<i8", DType::kI64, 8}, {"<f8", DType::kNone, 8},
-                {"<U5", DType::kNone, 20}, {"<c8", DType::kNone, 8}};
+  } kTypes[] = {{"<f4", DType::kF32, 4},  {"=f4", DType::kF32, 4},  {"<f2", DType::kF16, 2},
+                {"|b1", DType::kBool, 1}, {"|u1", DType::kBool, 1}, {"<i4", DType::kI32, 4},
+                {"<i8", DType::kI64, 8},  {"<f8", DType::kNone, 8}, {"<U5", DType::kNone, 20},
+                {"<c8", DType::kNone, 8}};
   for (const auto& type : kTypes) {
     TensorInfo info;
     std::string error;
-    const std::string header = std::string("{'descr': '") + type.name + "', 'fortran_order': False, 'shape': (3,)}";
-    ASSERT_TRUE(Parse(Npy(header, std::string(3 * type.bytes, 'x')), &info, &error)) << type.name << ": " << error;
+    const std::string header =
+        std::string("{'descr': '") + type.name + "', 'fortran_order': False, 'shape': (3,)}";
+    ASSERT_TRUE(Parse(Npy(header, std::string(3 * type.bytes, 'x')), &info, &error))
+        << type.name << ": " << error;
     EXPECT_EQ(info.dtype, type.dtype) << type.name;
     EXPECT_EQ(info.type_name, type.name);
   }
@@ -92,28 +111,49 @@ TEST(NpyTest, KnowsTypes) {
 
 TEST(NpyTest, NamesWhatIsWrong) {
   const auto header = [](const std::string& text) { return ErrorOf(Npy(text, kElements24)); };
-  EXPECT_NE(header("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}").find("big-endian"), std::string::npos);
-  EXPECT_NE(header("{'descr': 'f4', 'fortran_order': False, 'shape': (2, 3)}").find("not a NumPy type"), std::string::npos);
-  EXPECT_NE(header("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (6,)}").find("structured"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': 0, 'shape': (6,)}").find("fortran_order"), std::string::npos);
+  EXPECT_NE(header("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}").find("big-endian"),
+            std::string::npos);
+  EXPECT_NE(
+      header("{'descr': 'f4', 'fortran_order': False, 'shape': (2, 3)}").find("not a NumPy type"),
+      std::string::npos);
+  EXPECT_NE(
+      header("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (6,)}").find("structured"),
+      std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': 0, 'shape': (6,)}").find("fortran_order"),
+            std::string::npos);
   EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False}").find("lacks"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (6,)}").find("twice"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'colour': 'red', 'fortran_order': False, 'shape': (6,)}").find("'colour'"), std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (6,)}")
+                .find("twice"),
+            std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'colour': 'red', 'fortran_order': False, 'shape': (6,)}")
+                .find("'colour'"),
+            std::string::npos);
   // ErrorOf wants messages of one line.
-  EXPECT_NE(header("{'descr': '<f4', 'co\n\x01r': 'red', 'fortran_order': False, 'shape': (6,)}").find("'co??r'"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<\n4', 'fortran_order': False, 'shape': (6,)}").find("'<?4'"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (-6,)}").find("shape"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}").find("shape"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)} x").find("dictionary"), std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'co\n\x01r': 'red', 'fortran_order': False, 'shape': (6,)}")
+                .find("'co??r'"),
+            std::string::npos);
+  EXPECT_NE(header("{'descr': '<\n4', 'fortran_order': False, 'shape': (6,)}").find("'<?4'"),
+            std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (-6,)}").find("shape"),
+            std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (6)}").find("shape"),
+            std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)} x").find("dictionary"),
+            std::string::npos);
   EXPECT_NE(header("").find("dictionary"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (7,)}").find("takes 28 bytes"), std::string::npos);
-  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (5,)}").find("has 24"), std::string::npos);
+  EXPECT_NE(
+      header("{'descr': '<f4', 'fortran_order': False, 'shape': (7,)}").find("takes 28 bytes"),
+      std::string::npos);
+  EXPECT_NE(header("{'descr': '<f4', 'fortran_order': False, 'shape': (5,)}").find("has 24"),
+            std::string::npos);
 }
 
 TEST(NpyTest, RefusesShapesThatOverflow) {
-  for (const char* shape : {"(4294967296, 4294967296)", "(9223372036854775807, 3)", "(9223372036854775808,)", "(99999999999999999999999,)",
+  for (const char* shape : {"(4294967296, 4294967296)", "(9223372036854775807, 3)",
+                            "(9223372036854775808,)", "(99999999999999999999999,)",
                             "(0, 4294967296, 4294967296)", "(2305843009213693952, 2, 2, 2)"}) {
-    ErrorOf(Npy(std::string("{'descr': '<f4', 'fortran_order': False, 'shape': ") + shape + "}", ""));
+    ErrorOf(
+        Npy(std::string("{'descr': '<f4', 'fortran_order': False, 'shape': ") + shape + "}", ""));
   }
   std::string many = "(";
   for (int n = 0; n < 33; ++n) many += "1,";
@@ -129,12 +169,14 @@ TEST(NpyTest, RefusesHeadersBeyondTheFile) {
 }
 
 TEST(NpyTest, RefusesEveryTruncation) {
-  const std::string file = Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", kElements24);
+  const std::string file =
+      Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", kElements24);
   for (size_t n = 0; n < file.size(); ++n) ErrorOf(file.substr(0, n));
 }
 
 TEST(NpyTest, AnyBytesAreSafe) {
-  const std::string file = Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", kElements24);
+  const std::string file =
+      Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", kElements24);
   std::mt19937 random(1);
   for (int n = 0; n < 20000; ++n) {
     std::string damaged = file;
@@ -151,7 +193,8 @@ TEST(NpyTest, AnyBytesAreSafe) {
 
 TEST(NpyTest, WritesWhatItReads) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBool, DType::kI32, DType::kI64}) {
-    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5}, {2, 3, 4}, {0}, {1, 1, 1, 1}}) {
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{5}, {2, 3, 4}, {0}, {1, 1, 1, 1}}) {
       uint64_t bytes;
       ASSERT_TRUE(ShapeBytes(shape, SizeOf(dtype), &bytes));
       std::string header, error;

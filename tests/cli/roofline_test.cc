@@ -18,7 +18,8 @@ TEST(RooflineTest, MeasuresTheBaseline) {
   EXPECT_EQ(ProductGflops(baseline, Product::kBF16).median, 0) << "emulated";
   for (const Target target : UsableTargets()) {
     EXPECT_GT(ProductGflops(target, Product::kF32).median, 0) << Name(target);
-    if (target == Target::kAvx512Amx || target == Target::kAvx512Bf16 || target == Target::kNeonBf16) {
+    if (target == Target::kAvx512Amx || target == Target::kAvx512Bf16 ||
+        target == Target::kNeonBf16) {
       EXPECT_GT(ProductGflops(target, Product::kBF16).median, 0) << Name(target);
     }
   }

@@ -1,4 +1,5 @@
-// .safetensors headers: valid ones are read whole, every promise of the format is checked, and no bytes are unsafe.
+// .safetensors headers: valid ones are read whole, every promise of the format is checked, and no
+// bytes are unsafe.
 #include "cli/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ std::string File(const std::string& header, size_t data_bytes) {
   return LengthField(header.size()) + header + std::string(data_bytes, 'x');
 }
 
-// Parses a copy that ends where its allocation ends, so that AddressSanitizer sees a read behind it.
+// Parses a copy that ends where its allocation ends, so that AddressSanitizer sees a read behind
+// it.
 bool Parse(const std::string& file, std::vector<TensorInfo>* tensors, std::string* error) {
   const std::unique_ptr<char[]> exact(new char[file.size() + (file.empty() ? 1 : 0)]);
   std::memcpy(exact.get(), file.data(), file.size());
@@ -59,9 +61,11 @@ TEST(SafetensorsTest, ReadsEmptyFilesAndEmptyTensors) {
   std::string error;
   ASSERT_TRUE(Parse(File("{}", 0), &tensors, &error)) << error;
   EXPECT_TRUE(tensors.empty());
-  ASSERT_TRUE(
-      Parse(File(R"({"e":{"dtype":"F16","shape":[4,0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2),
-            &tensors, &error))
+  ASSERT_TRUE(Parse(
+      File(
+          R"({"e":{"dtype":"F16","shape":[4,0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+          2),
+      &tensors, &error))
       << error;
   EXPECT_EQ(tensors[1].dtype, DType::kBool);
 }
@@ -78,8 +82,10 @@ TEST(SafetensorsTest, KnowsTypes) {
     std::vector<TensorInfo> tensors;
     std::string error;
     const std::string bytes = std::to_string(type.bytes);
-    const std::string header = std::string(R"({"t":{"dtype":")") + type.name + R"(","shape":[1],"data_offsets":[0,)" + bytes + "]}}";
-    ASSERT_TRUE(Parse(File(header, static_cast<size_t>(type.bytes)), &tensors, &error)) << type.name << ": " << error;
+    const std::string header = std::string(R"({"t":{"dtype":")") + type.name +
+                               R"(","shape":[1],"data_offsets":[0,)" + bytes + "]}}";
+    ASSERT_TRUE(Parse(File(header, static_cast<size_t>(type.bytes)), &tensors, &error))
+        << type.name << ": " << error;
     EXPECT_EQ(tensors[0].dtype, type.dtype) << type.name;
     EXPECT_EQ(tensors[0].type_name, type.name);
   }
@@ -87,41 +93,53 @@ TEST(SafetensorsTest, KnowsTypes) {
 
 TEST(SafetensorsTest, ChecksOffsets) {
   const auto one = [](const std::string& offsets, size_t data_bytes) {
-    return ErrorOf(File(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":)" + offsets + "}}", data_bytes));
+    return ErrorOf(
+        File(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":)" + offsets + "}}", data_bytes));
   };
   EXPECT_NE(one("[0,9]", 8).find("not inside"), std::string::npos);
   EXPECT_NE(one("[8,0]", 8).find("not inside"), std::string::npos);
-  EXPECT_NE(one("[18446744073709551608,18446744073709551615]", 8).find("not inside"), std::string::npos);
+  EXPECT_NE(one("[18446744073709551608,18446744073709551615]", 8).find("not inside"),
+            std::string::npos);
   EXPECT_NE(one("[0,4]", 8).find("shape [2]"), std::string::npos);
   EXPECT_NE(one("[4,12]", 12).find("hole"), std::string::npos);
   EXPECT_NE(one("[0,8]", 12).find("end at byte 8"), std::string::npos);
-  for (const char* offsets :
-       {"[]", "[0]", "[0,8,8]", "[-8,0]", "[0.0,8.0]", "[\"0\",8]", "{}", "8", "null", "[[0,8]]", "[0,99999999999999999999]"}) {
+  for (const char* offsets : {"[]", "[0]", "[0,8,8]", "[-8,0]", "[0.0,8.0]", "[\"0\",8]", "{}", "8",
+                              "null", "[[0,8]]", "[0,99999999999999999999]"}) {
     one(offsets, 8);
   }
 }
 
 TEST(SafetensorsTest, RefusesOverlapsAndDuplicates) {
   const auto two = [](const std::string& second) {
-    return ErrorOf(File(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)" + second + "}", 12));
+    return ErrorOf(
+        File(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)" + second + "}", 12));
   };
-  EXPECT_NE(two(R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]})").find("overlaps"), std::string::npos);
-  EXPECT_NE(two(R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]})").find("twice"), std::string::npos);
-  EXPECT_NE(two(R"("b":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[8,12]})").find("twice"), std::string::npos);
+  EXPECT_NE(two(R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]})").find("overlaps"),
+            std::string::npos);
+  EXPECT_NE(two(R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]})").find("twice"),
+            std::string::npos);
+  EXPECT_NE(
+      two(R"("b":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[8,12]})").find("twice"),
+      std::string::npos);
   EXPECT_NE(two(R"("b":{"dtype":"F32","shape":[1]})").find("lacks"), std::string::npos);
-  EXPECT_NE(two(R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12],"colour":"red"})").find("'colour'"), std::string::npos);
+  EXPECT_NE(two(R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12],"colour":"red"})")
+                .find("'colour'"),
+            std::string::npos);
 }
 
 TEST(SafetensorsTest, RefusesShapesThatOverflow) {
-  for (const char* shape : {"[4294967296,4294967296]", "[9223372036854775807,2]", "[18446744073709551615]", "[-1]", "[1.5]", "[\"2\"]",
-                            "[[2]]", "2", "[0,4294967296,4294967296]"}) {
-    ErrorOf(File(std::string(R"({"a":{"dtype":"F32","data_offsets":[0,0],"shape":)") + shape + "}}", 0));
+  for (const char* shape :
+       {"[4294967296,4294967296]", "[9223372036854775807,2]", "[18446744073709551615]", "[-1]",
+        "[1.5]", "[\"2\"]", "[[2]]", "2", "[0,4294967296,4294967296]"}) {
+    ErrorOf(File(std::string(R"({"a":{"dtype":"F32","data_offsets":[0,0],"shape":)") + shape + "}}",
+                 0));
   }
 }
 
 TEST(SafetensorsTest, RefusesHeadersThatAreNotOne) {
-  for (const char* header : {"", "[]", "7", "\"a\"", "null", "{", "{}}", "{\"a\":7}", "{\"a\":[]}", "{\"__metadata__\":{\"a\":{}}}",
-                             "{\"a\":{}}", "\xff\xfe", "{\"\xff\":{}}", "{\"a\":{\"dtype\":7}}", "nonsense"}) {
+  for (const char* header : {"", "[]", "7", "\"a\"", "null", "{", "{}}", "{\"a\":7}", "{\"a\":[]}",
+                             "{\"__metadata__\":{\"a\":{}}}", "{\"a\":{}}", "\xff\xfe",
+                             "{\"\xff\":{}}", "{\"a\":{\"dtype\":7}}", "nonsense"}) {
     ErrorOf(File(header, 0));
   }
   EXPECT_NE(ErrorOf(File(std::string(100000, '['), 0)).find("array"), std::string::npos);
@@ -131,9 +149,11 @@ TEST(SafetensorsTest, RefusesHeadersThatAreNotOne) {
 }
 
 TEST(SafetensorsTest, RefusesLengthsBeyondTheFile) {
-  for (const uint64_t length : {uint64_t{1}, uint64_t{1} << 20, uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}}) {
+  for (const uint64_t length :
+       {uint64_t{1}, uint64_t{1} << 20, uint64_t{1} << 32, uint64_t{1} << 63, ~uint64_t{0}}) {
     EXPECT_NE(ErrorOf(LengthField(length)).find("a header of"), std::string::npos);
-    EXPECT_NE(ErrorOf(LengthField(length) + (length == 1 ? "" : "{}")).find("a header of"), std::string::npos);
+    EXPECT_NE(ErrorOf(LengthField(length) + (length == 1 ? "" : "{}")).find("a header of"),
+              std::string::npos);
   }
 }
 
@@ -162,7 +182,8 @@ TEST(SafetensorsTest, AnyBytesAreSafe) {
 TEST(SafetensorsTest, WritesWhatItReads) {
   std::vector<TensorInfo> tensors(3), read;
   tensors[0].name = "out", tensors[0].dtype = DType::kF32, tensors[0].shape = {2, 3};
-  tensors[1].name = "a \"quoted\" name \xc3\xa9", tensors[1].dtype = DType::kBF16, tensors[1].shape = {5};
+  tensors[1].name = "a \"quoted\" name \xc3\xa9", tensors[1].dtype = DType::kBF16,
+  tensors[1].shape = {5};
   tensors[2].name = "empty", tensors[2].dtype = DType::kBool, tensors[2].shape = {0, 7};
   std::string header, error;
   ASSERT_TRUE(SafetensorsHeader(&tensors, &header, &error)) << error;
@@ -170,7 +191,8 @@ TEST(SafetensorsTest, WritesWhatItReads) {
   ASSERT_TRUE(Parse(header + std::string(24 + 10, '\0'), &read, &error)) << error;
   ASSERT_EQ(read.size(), 3u);
   for (const TensorInfo& tensor : tensors) {
-    const auto same = std::find_if(read.begin(), read.end(), [&](const TensorInfo& t) { return t.name == tensor.name; });
+    const auto same = std::find_if(read.begin(), read.end(),
+                                   [&](const TensorInfo& t) { return t.name == tensor.name; });
     ASSERT_NE(same, read.end()) << tensor.name;
     EXPECT_EQ(same->dtype, tensor.dtype);
     EXPECT_EQ(same->shape, tensor.shape);

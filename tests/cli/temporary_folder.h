@@ -16,7 +16,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "fovea_test_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "cannot make a folder like " << pattern;
+    if (mkdtemp(pattern.data()) == nullptr)
+      ADD_FAILURE() << "cannot make a folder like " << pattern;
     path_ = pattern;
   }
   ~TemporaryFolder() {

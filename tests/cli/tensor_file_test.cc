@@ -1,4 +1,5 @@
-// Tensors in files by name: loading, listing and writing, and everything that can be at a path and is no tensor file.
+// Tensors in files by name: loading, listing and writing, and everything that can be at a path and
+// is no tensor file.
 #include "cli/tensor_file.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +39,9 @@ TEST(TensorFileTest, RoundTripsThroughBothFormats) {
   const TensorView view = View(values.data(), {int64_t{2}, int64_t{3}});
   ASSERT_TRUE(writer.Add(folder.File("a.npy"), "x", view, &error)) << error;
   ASSERT_TRUE(writer.Add(folder.File("b.safetensors:first"), "x", view, &error)) << error;
-  ASSERT_TRUE(writer.Add(folder.File("b.safetensors"), "lengths", View(lengths.data(), {int64_t{2}}), &error)) << error;
+  ASSERT_TRUE(writer.Add(folder.File("b.safetensors"), "lengths",
+                         View(lengths.data(), {int64_t{2}}), &error))
+      << error;
   ASSERT_TRUE(writer.Write(&error)) << error;
   for (const char* spec : {"a.npy", "b.safetensors:first"}) {
     FileTensor tensor;
@@ -58,7 +61,9 @@ TEST(TensorFileTest, WritesAnyStridesDense) {
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   Writer writer;
   std::string error;
-  ASSERT_TRUE(writer.Add(folder.File("t.npy"), "x", SwapAxes(View(values.data(), {int64_t{2}, int64_t{3}}), 0, 1), &error)) << error;
+  ASSERT_TRUE(writer.Add(folder.File("t.npy"), "x",
+                         SwapAxes(View(values.data(), {int64_t{2}, int64_t{3}}), 0, 1), &error))
+      << error;
   ASSERT_TRUE(writer.Write(&error)) << error;
   FileTensor tensor;
   ASSERT_TRUE(Load(folder.File("t.npy"), &tensor, &error)) << error;
@@ -87,12 +92,14 @@ TEST(TensorFileTest, FindsTheOnlyTensorWithoutItsName) {
   FileTensor tensor;
   std::string error;
   Writer one, two;
-  ASSERT_TRUE(one.Add(folder.File("one.safetensors:only"), "x", view, &error) && one.Write(&error)) << error;
+  ASSERT_TRUE(one.Add(folder.File("one.safetensors:only"), "x", view, &error) && one.Write(&error))
+      << error;
   EXPECT_TRUE(Load(folder.File("one.safetensors"), &tensor, &error)) << error;
   ASSERT_TRUE(two.Add(folder.File("two.safetensors:a"), "x", view, &error) &&
               two.Add(folder.File("two.safetensors:b"), "x", view, &error) && two.Write(&error));
   EXPECT_NE(ErrorOf(folder.File("two.safetensors")).find("a, b"), std::string::npos);
-  EXPECT_NE(ErrorOf(folder.File("two.safetensors:c")).find("has no tensor 'c'; it has a, b"), std::string::npos);
+  EXPECT_NE(ErrorOf(folder.File("two.safetensors:c")).find("has no tensor 'c'; it has a, b"),
+            std::string::npos);
 }
 
 TEST(TensorFileTest, RefusesWhatIsNoFile) {
@@ -104,7 +111,8 @@ TEST(TensorFileTest, RefusesWhatIsNoFile) {
   EXPECT_NE(ErrorOf(folder.File("missing.npy")).find("No such file"), std::string::npos);
   EXPECT_NE(ErrorOf(folder.File("folder.npy")).find("not a regular file"), std::string::npos);
   EXPECT_NE(ErrorOf(folder.File("link.npy")).find("No such file"), std::string::npos);
-  EXPECT_NE(ErrorOf(folder.File("zero.safetensors:x")).find("not a regular file"), std::string::npos);
+  EXPECT_NE(ErrorOf(folder.File("zero.safetensors:x")).find("not a regular file"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(folder.File("fifo.npy")).find("not a regular file"), std::string::npos);
   EXPECT_NE(ErrorOf(folder.File("tensor.bin")).find("expected FILE.npy"), std::string::npos);
   ErrorOf("");
@@ -143,7 +151,8 @@ TEST(TensorFileTest, ReportsWritingThatFails) {
   for (const auto& failure : kFailures) {
     Writer writer;
     std::string error;
-    ASSERT_TRUE(writer.Add(folder.File(failure.name), "x", View(values.data(), {int64_t{1}}), &error));
+    ASSERT_TRUE(
+        writer.Add(folder.File(failure.name), "x", View(values.data(), {int64_t{1}}), &error));
     EXPECT_FALSE(writer.Write(&error));
     EXPECT_NE(error.find(failure.reason), std::string::npos) << error;
   }

@@ -1,4 +1,5 @@
-// Repeated runs: all of them are counted, and by a rising index; calls that take turns, and what is made of their rounds.
+// Repeated runs: all of them are counted, and by a rising index; calls that take turns, and what is
+// made of their rounds.
 #include "bench/timing.h"
 
 #include <gtest/gtest.h>
@@ -55,8 +56,11 @@ TEST(TimingTest, CallsTakeTurns) {
 
 TEST(TimingTest, RatiosAreOfRoundsWhereBothHadTheirCore) {
   Turns turns;
-  turns.samples = {
-      {{1, true}, {2, true}}, {{1, true}, {3, true}}, {{2, true}, {8, true}}, {{1, false}, {90, true}}, {{1, true}, {90, false}}};
+  turns.samples = {{{1, true}, {2, true}},
+                   {{1, true}, {3, true}},
+                   {{2, true}, {8, true}},
+                   {{1, false}, {90, true}},
+                   {{1, true}, {90, false}}};
   const Quartiles ratio = RatioOf(turns, 1, 0);
   EXPECT_EQ(ratio.low, 2);
   EXPECT_EQ(ratio.median, 3);

@@ -24,12 +24,16 @@ Workload Parsed(const std::string& text) {
   return workload;
 }
 
-// More queries than keys, as many, and fewer (but too many for decode, whose copies of K and V take a second to make); sequences and groups of heads; dv < dk.
-const std::vector<std::string> kShapes = {"1,2,9x7,3", "2,4/2,300,4", "1,2,20x290,6,2", "1,1,17x270,4,causal", "2,2,11,5,causal"};
+// More queries than keys, as many, and fewer (but too many for decode, whose copies of K and V take
+// a second to make); sequences and groups of heads; dv < dk.
+const std::vector<std::string> kShapes = {"1,2,9x7,3", "2,4/2,300,4", "1,2,20x290,6,2",
+                                          "1,1,17x270,4,causal", "2,2,11,5,causal"};
 const std::vector<std::string> kModifiers = {
-    "softcap", "alibi",    "sinks",    "mask",          "padmask",
-    "trimask", "bandmask", "bias",     "nan",           "distbias",
-    "keybias", "mla",      "window=6", "window=1+mask", "softcap+alibi+sinks+bias+padmask+window=20"};
+    "softcap",  "alibi",         "sinks",
+    "mask",     "padmask",       "trimask",
+    "bandmask", "bias",          "nan",
+    "distbias", "keybias",       "mla",
+    "window=6", "window=1+mask", "softcap+alibi+sinks+bias+padmask+window=20"};
 
 TEST(WorkloadTest, CountsVisiblePairs) {
   EXPECT_EQ(Parsed("1,2,3x5,8").Pairs(), 2 * 15);
@@ -60,7 +64,8 @@ TEST(WorkloadTest, CountsTheReferencesVisiblePairs) {
       for (int64_t b = 0; b < w.B; ++b) {
         for (int64_t h = 0; h < w.Hq; ++h) {
           for (int64_t i = 0; i < w.Tq; ++i) {
-            for (int64_t j = 0; j < w.Tk; ++j) visible += reference::Visible(problem, b, h, i, j) ? 1 : 0;
+            for (int64_t j = 0; j < w.Tk; ++j)
+              visible += reference::Visible(problem, b, h, i, j) ? 1 : 0;
           }
         }
       }
@@ -82,7 +87,8 @@ TEST(WorkloadTest, MasksAndBiasesStandForPositions) {
     const WorkloadTensors dense(w, 1), sparse(Parsed(pair.second), 1);
     for (int64_t h = 0; h < w.Hq; ++h) {
       for (int64_t i = 0; i < w.Tq; ++i) {
-        const reference::Row row = reference::ForwardRow(dense.At(0), 0, h, i), other = reference::ForwardRow(sparse.At(0), 0, h, i);
+        const reference::Row row = reference::ForwardRow(dense.At(0), 0, h, i),
+                             other = reference::ForwardRow(sparse.At(0), 0, h, i);
         ASSERT_EQ(row.visible, other.visible) << w.name << ", query " << i;
         // A slope times a distance below 2^9 rounds once when it is stored as f32.
         for (size_t j = 0; j < row.scores.size(); ++j) {
@@ -122,11 +128,13 @@ TEST(WorkloadTest, TypesStandBehindNamesAndShapes) {
     EXPECT_EQ(BaseOf(w).type, DType::kF32);
     const WorkloadTensors tensors(w, 1);
     const Problem problem = tensors.At(0);
-    for (const TensorView& x : {problem.q, problem.k, problem.v, TensorView(problem.out)}) EXPECT_EQ(x.dtype, type);
+    for (const TensorView& x : {problem.q, problem.k, problem.v, TensorView(problem.out)})
+      EXPECT_EQ(x.dtype, type);
     // Rounded from the values that f32 gets.
     const WorkloadTensors f32(Parsed("1,4/2,9x7,8,6"), 1);
     for (int64_t i = 0; i < 9; ++i) {
-      EXPECT_EQ(reference::At(problem.q, 0, 3, i, 5), reference::Rounded(type, reference::At(f32.At(0).q, 0, 3, i, 5)));
+      EXPECT_EQ(reference::At(problem.q, 0, 3, i, 5),
+                reference::Rounded(type, reference::At(f32.At(0).q, 0, 3, i, 5)));
     }
   }
   Workload w;
@@ -194,7 +202,9 @@ TEST(WorkloadTest, NamesAreWhole) {
   std::set<std::string> names;
   for (const Workload& named : NamedWorkloads()) {
     EXPECT_TRUE(names.insert(named.name).second) << named.name;
-    EXPECT_TRUE(named.B > 0 && named.Hkv > 0 && named.Hq % named.Hkv == 0 && named.Tq > 0 && named.Tk > 0) << named.name;
+    EXPECT_TRUE(named.B > 0 && named.Hkv > 0 && named.Hq % named.Hkv == 0 && named.Tq > 0 &&
+                named.Tk > 0)
+        << named.name;
     EXPECT_TRUE(named.dk > 0 && named.dv > 0) << named.name;
     const Workload parsed = Parsed(named.name);
     EXPECT_TRUE(parsed.HasShapeOf(named)) << named.name;
@@ -211,16 +221,17 @@ TEST(WorkloadTest, NamesAreWhole) {
 }
 
 TEST(WorkloadTest, BasesDifferInWhatIsMeasured) {
-  for (const auto& pair : std::vector<std::pair<std::string, std::string>>{{"P2", "P2"},
-                                                                           {"P2+softcap", "P2"},
-                                                                           {"P2+softcap+alibi", "P2"},
-                                                                           {"P2+nan", "P2+padmask"},
-                                                                           {"P2+sinks+nan+alibi", "P2+sinks+padmask+alibi"},
-                                                                           {"X0", "X0"},
-                                                                           {"X13", "X0"},
-                                                                           {"X4+sinks", "X4"},
-                                                                           {"1,1,4,8,causal+window=2", "1,1,4,8,causal"},
-                                                                           {"1,1,4,8", "1,1,4,8"}}) {
+  for (const auto& pair : std::vector<std::pair<std::string, std::string>>{
+           {"P2", "P2"},
+           {"P2+softcap", "P2"},
+           {"P2+softcap+alibi", "P2"},
+           {"P2+nan", "P2+padmask"},
+           {"P2+sinks+nan+alibi", "P2+sinks+padmask+alibi"},
+           {"X0", "X0"},
+           {"X13", "X0"},
+           {"X4+sinks", "X4"},
+           {"1,1,4,8,causal+window=2", "1,1,4,8,causal"},
+           {"1,1,4,8", "1,1,4,8"}}) {
     EXPECT_EQ(BaseOf(Parsed(pair.first)).name, pair.second);
   }
   EXPECT_EQ(BaseOf(Parsed("P2+nan")).Flops(), Parsed("P2+nan").Flops());
@@ -246,8 +257,10 @@ TEST(WorkloadTest, ShortFloatsAreTheNearest) {
   FillNormal(f16.data(), DType::kF16, kCount, 5);
   for (size_t n = 0; n < kCount; ++n) {
     // Half a unit in the last place: 8 and 11 bits of precision; f16 has no exponent below −14.
-    EXPECT_LE(std::fabs(reference::FromBF16(bf16[n]) - values[n]), std::ldexp(1.0, std::ilogb(values[n]) - 8));
-    EXPECT_LE(std::fabs(reference::FromF16(f16[n]) - values[n]), std::ldexp(1.0, std::max(std::ilogb(values[n]), -14) - 11));
+    EXPECT_LE(std::fabs(reference::FromBF16(bf16[n]) - values[n]),
+              std::ldexp(1.0, std::ilogb(values[n]) - 8));
+    EXPECT_LE(std::fabs(reference::FromF16(f16[n]) - values[n]),
+              std::ldexp(1.0, std::max(std::ilogb(values[n]), -14) - 11));
   }
 }
 
@@ -281,7 +294,8 @@ TEST(WorkloadTest, NanStandsBehindThePaddingMaskAlone) {
         for (int64_t h = 0; h < w.Hkv; ++h) {
           for (int64_t j = 0; j < w.Tk; ++j) {
             const bool visible = reference::Visible(problem, b, h, 0, j);
-            for (int64_t c = 0; c < view.shape[3]; ++c) ASSERT_EQ(std::isnan(reference::At(view, b, h, j, c)), !visible) << text;
+            for (int64_t c = 0; c < view.shape[3]; ++c)
+              ASSERT_EQ(std::isnan(reference::At(view, b, h, j, c)), !visible) << text;
           }
         }
       }
@@ -294,14 +308,15 @@ TEST(WorkloadTest, ValuesLieInKeys) {
   const Problem problem = tensors.At(0);
   EXPECT_EQ(problem.v.data, problem.k.data);
   EXPECT_EQ(problem.v.shape[3], 6);
-  for (int64_t c = 0; c < 6; ++c) EXPECT_EQ(reference::At(problem.v, 1, 1, 19, c), reference::At(problem.k, 1, 1, 19, c));
+  for (int64_t c = 0; c < 6; ++c)
+    EXPECT_EQ(reference::At(problem.v, 1, 1, 19, c), reference::At(problem.k, 1, 1, 19, c));
   EXPECT_EQ(tensors.kv_bytes(), 2u * 2 * 20 * 8 * 4) << "K alone";
 }
 
 TEST(WorkloadTest, VariantsOfAWorkloadShareItsTensors) {
   const WorkloadTensors base(Parsed("1,2,8,4"), 1);
-  const WorkloadTensors masked(Parsed("1,2,8,4+mask"), 1, &base), poisoned(Parsed("1,2,8,4+nan"), 1, &base),
-      wider(Parsed("1,2,8,5"), 1, &base);
+  const WorkloadTensors masked(Parsed("1,2,8,4+mask"), 1, &base),
+      poisoned(Parsed("1,2,8,4+nan"), 1, &base), wider(Parsed("1,2,8,5"), 1, &base);
   EXPECT_EQ(masked.At(0).q.data, base.At(0).q.data);
   EXPECT_EQ(masked.At(0).v.data, base.At(0).v.data);
   EXPECT_EQ(masked.At(0).out.data, base.At(0).out.data);

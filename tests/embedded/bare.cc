@@ -3,9 +3,13 @@
 
 extern "C" {
 
-size_t ScratchBytesOfDevice(int64_t dk, int64_t dv, int64_t rows) { return fovea::embedded::ScratchBytes(dk, dv, rows); }
+size_t ScratchBytesOfDevice(int64_t dk, int64_t dv, int64_t rows) {
+  return fovea::embedded::ScratchBytes(dk, dv, rows);
+}
 
-size_t LeastScratchBytesOfDevice(int64_t dk, int64_t dv, int64_t rows) { return fovea::embedded::LeastScratchBytes(dk, dv, rows); }
+size_t LeastScratchBytesOfDevice(int64_t dk, int64_t dv, int64_t rows) {
+  return fovea::embedded::LeastScratchBytes(dk, dv, rows);
+}
 
 int AttentionOnDevice(const fovea::embedded::Problem* problem, void* scratch, size_t bytes) {
   return static_cast<int>(fovea::embedded::Attention(*problem, scratch, bytes));

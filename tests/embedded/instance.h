@@ -1,4 +1,5 @@
-// The header-only edition as one unit compiled it: behind plain functions, so that a program for any CPU can hold units for several instruction sets.
+// The header-only edition as one unit compiled it: behind plain functions, so that a program for
+// any CPU can hold units for several instruction sets.
 #ifndef FOVEA_TESTS_EMBEDDED_INSTANCE_H_
 #define FOVEA_TESTS_EMBEDDED_INSTANCE_H_
 
@@ -12,7 +13,8 @@ namespace fovea::test {
 struct EmbeddedInstance {
   const char* isa;  // the inline namespace of its functions
   int lanes;
-  embedded::Error (*attention)(const embedded::Problem& problem, void* scratch, size_t scratch_bytes);
+  embedded::Error (*attention)(const embedded::Problem& problem, void* scratch,
+                               size_t scratch_bytes);
   size_t (*scratch_bytes)(int64_t dk, int64_t dv, int64_t rows);
   size_t (*least_scratch_bytes)(int64_t dk, int64_t dv, int64_t rows);
   float (*widened)(uint16_t);

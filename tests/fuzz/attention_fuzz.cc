@@ -1,8 +1,10 @@
-// Random problems on every target and engine against the double reference, to the contract's precision: thousands a second, until time or
-// count is used up or a fault is found. A fault prints its seed and the problem; --seed repeats exactly that one.
+// Random problems on every target and engine against the double reference, to the contract's
+// precision: thousands a second, until time or count is used up or a fault is found. A fault prints
+// its seed and the problem; --seed repeats exactly that one.
 //
-// Besides: nothing outside the outputs' elements is written; nothing is read or written outside of tensors and workspace (inaccessible pages
-// lie behind many of them); other executors, and a plan that was updated, give the same bits as a serial run.
+// Besides: nothing outside the outputs' elements is written; nothing is read or written outside of
+// tensors and workspace (inaccessible pages lie behind many of them); other executors, and a plan
+// that was updated, give the same bits as a serial run.
 //
 // Each job is a process, so that a crash or a hang of one problem is reported like any other fault.
 #include <sys/mman.h>
@@ -33,7 +35,9 @@
 namespace fovea::fuzz {
 namespace {
 
-constexpr unsigned kPatience = 120;  // seconds for one problem, which takes milliseconds; minutes under an emulator would still be a hang
+// seconds for one problem, which takes milliseconds; minutes under an emulator would still be a
+// hang
+constexpr unsigned kPatience = 120;
 
 struct Arguments {
   uint64_t first = 0;  // seed of the first problem
@@ -52,7 +56,8 @@ struct Arguments {
 class GuardedWorkspace {
  public:
   Workspace Take(size_t bytes) {
-    if (bytes > memory_.bytes()) memory_ = test::Memory(2 * bytes, test::Placement::kBeforeGuard, 1);
+    if (bytes > memory_.bytes())
+      memory_ = test::Memory(2 * bytes, test::Placement::kBeforeGuard, 1);
     unsigned char* const data = memory_.data() + (memory_.bytes() - bytes);
     if (bytes != 0) std::memset(data, 0xFF, bytes);
     return {data, bytes};
@@ -75,9 +80,11 @@ std::vector<unsigned char> OutputBytes(const test::RandomProblem& p) {
 // Elsewhere there is no byte between the elements; and this look takes longer than most problems.
 bool HavePadding(const test::ProblemSpec& spec) {
   const auto pads = [](const test::Storage& storage) {
-    return storage.layout == test::Layout::kPadded || storage.layout == test::Layout::kPage || storage.layout == test::Layout::kSparse;
+    return storage.layout == test::Layout::kPadded || storage.layout == test::Layout::kPage ||
+           storage.layout == test::Layout::kSparse;
   };
-  return pads(spec.out) || ((spec.lse || spec.weights || spec.scores) && pads(spec.rest)) || spec.cu_seqlens_q != DType::kNone;
+  return pads(spec.out) || ((spec.lse || spec.weights || spec.scores) && pads(spec.rest)) ||
+         spec.cu_seqlens_q != DType::kNone;
 }
 
 // Runs `plan` as the specification says, other than serially.
@@ -94,14 +101,21 @@ Status RunHosted(const Plan& plan, const FuzzSpec& spec, const Problem& problem,
 }
 
 // Empty, or what is wrong. `again`: also by the specification's host, and updated if it says so.
-std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected, const PlanOptions& options, bool again, uint64_t seed) {
-  const auto failed = [](const char* what, const Status& status) { return std::string(what) + ": " + status.message(); };
+std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected,
+                      const PlanOptions& options, bool again, uint64_t seed) {
+  const auto failed = [](const char* what, const Status& status) {
+    return std::string(what) + ": " + status.message();
+  };
   Plan plan;
-  if (Status status = Plan::Create(p.problem(), options, &plan); !status.ok()) return failed("Create", status);
+  if (Status status = Plan::Create(p.problem(), options, &plan); !status.ok())
+    return failed("Create", status);
   static GuardedWorkspace memory;
   p.tensors().ResetOutputs();
-  if (Status status = Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1))); !status.ok()) return failed("Run", status);
-  if (const testing::AssertionResult result = test::Matches(p.problem(), expected, reference::WeightTolerance(plan.product())); !result) {
+  if (Status status = Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1))); !status.ok())
+    return failed("Run", status);
+  if (const testing::AssertionResult result =
+          test::Matches(p.problem(), expected, reference::WeightTolerance(plan.product()));
+      !result) {
     return result.message();
   }
   const FuzzSpec& spec = p.spec();
@@ -112,16 +126,20 @@ std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected, 
   const std::vector<unsigned char> serial = OutputBytes(p.tensors());
   if (spec.update) {
     Plan updated;
-    if (Status status = Plan::Create(p.WithoutLengths(), options, &updated); !status.ok()) return failed("Create without lengths", status);
+    if (Status status = Plan::Create(p.WithoutLengths(), options, &updated); !status.ok())
+      return failed("Create without lengths", status);
     if (Status status = updated.Update(p.problem()); !status.ok()) return failed("Update", status);
     plan = std::move(updated);
   }
   p.tensors().ResetOutputs();
-  const Status status =
-      spec.host == Host::kSerial ? Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1))) : RunHosted(plan, spec, p.problem(), seed);
+  const Status status = spec.host == Host::kSerial
+                            ? Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1)))
+                            : RunHosted(plan, spec, p.problem(), seed);
   if (!status.ok()) return failed("second run", status);
-  if (OutputBytes(p.tensors()) != serial) return "an updated plan or another executor gives other bits than a serial run";
-  if (padded && !p.tensors().OutputPaddingUntouched()) return "the second run wrote outside its outputs";
+  if (OutputBytes(p.tensors()) != serial)
+    return "an updated plan or another executor gives other bits than a serial run";
+  if (padded && !p.tensors().OutputPaddingUntouched())
+    return "the second run wrote outside its outputs";
   return "";
 }
 
@@ -145,7 +163,8 @@ bool TryProblem(uint64_t seed, const Arguments& arguments) {
     options.product = kernel.product;
     const std::string fault = TryKernel(p, expected, options, again, seed);
     if (fault.empty()) continue;
-    std::printf("FAULT: --seed %" PRIu64 "\n  %s: %s\n  %s\n", seed, test::ToString(kernel).c_str(), fault.c_str(), p.ToString().c_str());
+    std::printf("FAULT: --seed %" PRIu64 "\n  %s: %s\n  %s\n", seed, test::ToString(kernel).c_str(),
+                fault.c_str(), p.ToString().c_str());
     std::fflush(stdout);
     return false;
   }
@@ -170,7 +189,9 @@ bool RunJob(int number, const Arguments& arguments, Progress& progress) {
   const auto start = std::chrono::steady_clock::now();
   Progress::Job& job = progress.job[number];
   for (int64_t n = number; n < arguments.count && !progress.stop; n += arguments.jobs) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= arguments.seconds) break;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >=
+        arguments.seconds)
+      break;
     job.seed = arguments.first + static_cast<uint64_t>(n);
     alarm(kPatience);
     if (!TryProblem(job.seed, arguments) && ++faults == arguments.faults) return false;
@@ -180,10 +201,12 @@ bool RunJob(int number, const Arguments& arguments, Progress& progress) {
 }
 
 int RunJobs(const Arguments& arguments) {
-  void* const shared = mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const shared =
+      mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return std::perror("mmap"), 2;
   Progress& progress = *new (shared) Progress;
-  std::printf("attention_fuzz: from seed %" PRIu64 " on, %d jobs\n", arguments.first, arguments.jobs);
+  std::printf("attention_fuzz: from seed %" PRIu64 " on, %d jobs\n", arguments.first,
+              arguments.jobs);
   std::fflush(stdout);
 
   const auto start = std::chrono::steady_clock::now();
@@ -206,20 +229,23 @@ int RunJobs(const Arguments& arguments) {
     ok = false;
     progress.stop = true;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1) continue;  // the job has told
-    const size_t number = static_cast<size_t>(std::find(jobs.begin(), jobs.end(), child) - jobs.begin());
+    const size_t number =
+        static_cast<size_t>(std::find(jobs.begin(), jobs.end(), child) - jobs.begin());
     if (number == jobs.size()) continue;
     FuzzSpec spec;
     test::Random random(progress.job[number].seed);
     spec = DrawSpec(random);
-    std::printf("FAULT: --seed %" PRIu64 "\n  the process ended with %s %d\n  %s\n", progress.job[number].seed.load(),
-                WIFSIGNALED(status) ? "signal" : "code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+    std::printf("FAULT: --seed %" PRIu64 "\n  the process ended with %s %d\n  %s\n",
+                progress.job[number].seed.load(), WIFSIGNALED(status) ? "signal" : "code",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
                 ToString(spec).c_str());
   }
   int64_t done = 0;
   for (int number = 0; number < arguments.jobs; ++number) done += progress.job[number].done;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::printf("attention_fuzz: %" PRId64 " problems in %.1f s, %.0f a second, %s\n", done, seconds, static_cast<double>(done) / seconds,
-              ok ? "no fault" : "STOPPED BY A FAULT");
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::printf("attention_fuzz: %" PRId64 " problems in %.1f s, %.0f a second, %s\n", done, seconds,
+              static_cast<double>(done) / seconds, ok ? "no fault" : "STOPPED BY A FAULT");
   if (done == 0) return std::printf("attention_fuzz: nothing was tried\n"), 1;
   return ok ? 0 : 1;
 }
@@ -228,10 +254,12 @@ int RunJobs(const Arguments& arguments) {
 
 void Usage() {
   std::printf(
-      "usage: attention_fuzz [--seconds N] [--count N] [--first SEED] [--jobs N] [--seed SEED] [--faults N] [--target NAME] [--engine "
+      "usage: attention_fuzz [--seconds N] [--count N] [--first SEED] [--jobs N] [--seed SEED] "
+      "[--faults N] [--target NAME] [--engine "
       "NAME]\n"
       "  --seconds, --count   when to stop; 10 seconds by default\n"
-      "  --first              seed of the first problem, the others count up; from the clock by default\n"
+      "  --first              seed of the first problem, the others count up; from the clock by "
+      "default\n"
       "  --seed               one problem, exactly\n"
       "  --faults             how many faults end a job; 1 by default\n"
       "  --jobs               processes; all cores by default\n"
@@ -239,9 +267,11 @@ void Usage() {
 }
 
 bool Parse(int argc, char** argv, Arguments* arguments) {
-  const auto ticks = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  const auto ticks =
+      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   arguments->first = test::Random(ticks).Bits();
-  arguments->jobs = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, Progress::kMaxJobs);
+  arguments->jobs =
+      std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, Progress::kMaxJobs);
   bool limited = false;
   for (int a = 1; a + 1 < argc; a += 2) {
     const std::string name = argv[a];
@@ -254,11 +284,13 @@ bool Parse(int argc, char** argv, Arguments* arguments) {
     } else if (name == "--first" || name == "--seed") {
       arguments->first = std::strtoull(value, &end, 10), arguments->one = name == "--seed";
     } else if (name == "--jobs") {
-      arguments->jobs = std::clamp(static_cast<int>(std::strtol(value, &end, 10)), 1, Progress::kMaxJobs);
+      arguments->jobs =
+          std::clamp(static_cast<int>(std::strtol(value, &end, 10)), 1, Progress::kMaxJobs);
     } else if (name == "--faults") {
       arguments->faults = std::strtoll(value, &end, 10);
     } else if (name == "--target") {
-      if (const Status status = ParseTarget(value, &arguments->target); !status.ok()) return std::printf("%s\n", status.message()), false;
+      if (const Status status = ParseTarget(value, &arguments->target); !status.ok())
+        return std::printf("%s\n", status.message()), false;
     } else if (name == "--engine") {
       for (Engine engine : {Engine::kTile, Engine::kRow}) {
         if (std::strcmp(value, Name(engine)) == 0) arguments->engine = engine;
@@ -267,7 +299,8 @@ bool Parse(int argc, char** argv, Arguments* arguments) {
     } else {
       return std::printf("no option: %s\n", name.c_str()), false;
     }
-    if (end != nullptr && (end == value || *end != '\0')) return std::printf("%s: no number: %s\n", name.c_str(), value), false;
+    if (end != nullptr && (end == value || *end != '\0'))
+      return std::printf("%s: no number: %s\n", name.c_str(), value), false;
   }
   if (argc % 2 == 0) return std::printf("no value: %s\n", argv[argc - 1]), false;
   if (!limited) arguments->seconds = 10;
@@ -280,7 +313,8 @@ int Main(int argc, char** argv) {
   if (!arguments.one) return RunJobs(arguments);
   if (!TryProblem(arguments.first, arguments)) return 1;
   test::Random random(arguments.first);
-  std::printf("no fault: --seed %" PRIu64 "\n  %s\n", arguments.first, ToString(DrawSpec(random)).c_str());
+  std::printf("no fault: --seed %" PRIu64 "\n  %s\n", arguments.first,
+              ToString(DrawSpec(random)).c_str());
   return 0;
 }
 

@@ -19,12 +19,14 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Around the numbers of lanes, the rows of tiles and the keys of blocks; primes.
-constexpr int64_t kAwkward[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  11, 13,  15,  16,  17,  19,  23,  24,  25,  31, 32,
-                                33, 37, 47, 48, 49, 63, 64, 65, 67, 96, 113, 127, 128, 129, 131, 192, 255, 256, 257};
+constexpr int64_t kAwkward[] = {1,  2,  3,  4,  5,   6,   7,   8,   9,   11,  13,  15,  16,
+                                17, 19, 23, 24, 25,  31,  32,  33,  37,  47,  48,  49,  63,
+                                64, 65, 67, 96, 113, 127, 128, 129, 131, 192, 255, 256, 257};
 
 // 1 … most, small numbers as often as large ones.
 int64_t LogUniform(Random& random, int64_t most) {
-  return std::min(most, static_cast<int64_t>(std::exp(random.Uniform() * std::log(static_cast<double>(most) + 1))));
+  return std::min(most, static_cast<int64_t>(
+                            std::exp(random.Uniform() * std::log(static_cast<double>(most) + 1))));
 }
 
 int64_t DrawSize(Random& random, int64_t most) {
@@ -34,17 +36,20 @@ int64_t DrawSize(Random& random, int64_t most) {
   return kAwkward[random.Below(end - std::begin(kAwkward))];
 }
 
-// Sizes whose product, the multiply-adds of one side, stays small: most problems tiny, some of many tiles and blocks. Keys come first more often
-// than by chance: where they are few, many rows see none.
+// Sizes whose product, the multiply-adds of one side, stays small: most problems tiny, some of many
+// tiles and blocks. Keys come first more often than by chance: where they are few, many rows see
+// none.
 void DrawSizes(Random& random, test::ProblemSpec& s) {
   int64_t group = 1;
   struct Axis {
     int64_t* size;
     int64_t most;
   };
-  std::vector<Axis> axes = {{&s.B, 4}, {&s.Hkv, 3}, {&group, 17}, {&s.Tq, 260}, {&s.Tk, 600}, {&s.dk, 260}};
+  std::vector<Axis> axes = {{&s.B, 4},    {&s.Hkv, 3},  {&group, 17},
+                            {&s.Tq, 260}, {&s.Tk, 600}, {&s.dk, 260}};
   random.Shuffle(axes);
-  if (random.Chance(0.5)) std::partition(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.size == &s.Tk; });
+  if (random.Chance(0.5))
+    std::partition(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.size == &s.Tk; });
   int64_t room = static_cast<int64_t>(std::exp2(5 + 11 * random.Uniform()));
   for (const Axis& axis : axes) {
     *axis.size = DrawSize(random, std::min(axis.most, room));
@@ -61,7 +66,8 @@ int64_t DrawDistance(Random& random, int64_t most) {
   const double kind = random.Uniform();
   if (kind < 0.3) return random.Below(4);
   if (kind < 0.95) return random.Between(0, most + 2);
-  return random.Pick(std::vector<int64_t>{(int64_t{1} << 24) + 1, (int64_t{1} << 31) - 1, (int64_t{1} << 31) + 1, int64_t{1} << 62});
+  return random.Pick(std::vector<int64_t>{(int64_t{1} << 24) + 1, (int64_t{1} << 31) - 1,
+                                          (int64_t{1} << 31) + 1, int64_t{1} << 62});
 }
 
 constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
@@ -77,7 +83,9 @@ void DrawTypes(Random& random, test::ProblemSpec& s) {
 
 // The largest finite value.
 double LargestOf(DType type) {
-  return type == DType::kF16 ? 65504 : type == DType::kBF16 ? 0x1.fep127 : static_cast<double>(std::numeric_limits<float>::max());
+  return type == DType::kF16    ? 65504
+         : type == DType::kBF16 ? 0x1.fep127
+                                : static_cast<double>(std::numeric_limits<float>::max());
 }
 
 DType DrawIntegers(Random& random, double chance) {
@@ -93,7 +101,8 @@ Axes DrawAxes(Random& random, double chance) {
 Storage DrawStorage(Random& random, int64_t rows) {
   Storage storage;
   if (random.Chance(0.6)) storage.layout = test::kLayouts[random.Below(std::size(test::kLayouts))];
-  if (storage.layout == Layout::kPage && rows > 12) storage.layout = Layout::kPadded;  // 4 KiB a row
+  // 4 KiB a row
+  if (storage.layout == Layout::kPage && rows > 12) storage.layout = Layout::kPadded;
   storage.placement = test::kPlacements[random.Below(std::size(test::kPlacements))];
   return storage;
 }
@@ -104,7 +113,9 @@ unsigned DrawBroadcast(Random& random) {
   return axes;
 }
 
-int32_t DrawHook(Random& random, int64_t most) { return random.Chance(0.5) ? 0 : static_cast<int32_t>(DrawSize(random, most)); }
+int32_t DrawHook(Random& random, int64_t most) {
+  return random.Chance(0.5) ? 0 : static_cast<int32_t>(DrawSize(random, most));
+}
 
 // Multiplies what is stored once per element; a broadcast tensor stays as it is.
 void Multiply(OwnedTensor& tensor, const Storage& storage, double factor) {
@@ -121,13 +132,15 @@ const char* Name(Host host) {
 
 std::string ToString(const FuzzSpec& s) {
   std::ostringstream text;
-  text << test::ToString(s.problem) << ", sizes q " << s.q_size << " k " << s.k_size << " v " << s.v_size;
+  text << test::ToString(s.problem) << ", sizes q " << s.q_size << " k " << s.k_size << " v "
+       << s.v_size;
   if (s.bias_broadcast != 0) text << ", bias broadcast " << s.bias_broadcast;
   if (s.mask_broadcast != 0) text << ", mask broadcast " << s.mask_broadcast;
   if (s.v_in_k) text << ", V in K";
   if (s.extremes != 0) text << ", extremes " << s.extremes;
-  text << "; tile " << s.options.tile_rows << ", block " << s.options.block_keys << ", split " << s.options.split_keys << ", room "
-       << s.options.max_queries << "x" << s.options.max_keys << (s.update ? ", updated" : "") << ", " << Name(s.host) << " " << s.workers;
+  text << "; tile " << s.options.tile_rows << ", block " << s.options.block_keys << ", split "
+       << s.options.split_keys << ", room " << s.options.max_queries << "x" << s.options.max_keys
+       << (s.update ? ", updated" : "") << ", " << Name(s.host) << " " << s.workers;
   return text.str();
 }
 
@@ -169,15 +182,16 @@ FuzzSpec DrawSpec(Random& random) {
   s.q_lengths = DrawIntegers(random, 0.2);
   s.kv_lengths = DrawIntegers(random, 0.3);
   s.parents = DrawIntegers(random, 0.1);
-  if (s.B > 0) s.cu_seqlens_q = DrawIntegers(random, 0.12);  // without a sequence there is no longest one
+  // without a sequence there is no longest one
+  if (s.B > 0) s.cu_seqlens_q = DrawIntegers(random, 0.12);
   if (s.B > 0) s.cu_seqlens_k = DrawIntegers(random, 0.12);
 
   // Memory.
   s.lse = random.Chance(0.5);
   s.weights = random.Chance(0.3);
   if (random.Chance(0.15)) {
-    s.scores =
-        random.Pick(std::vector<ScoreStage>{ScoreStage::kScaled, ScoreStage::kSoftcapped, ScoreStage::kMasked, ScoreStage::kWeights});
+    s.scores = random.Pick(std::vector<ScoreStage>{ScoreStage::kScaled, ScoreStage::kSoftcapped,
+                                                   ScoreStage::kMasked, ScoreStage::kWeights});
   }
   s.q = DrawStorage(random, s.B * s.Hq * s.Tq);
   s.k = DrawStorage(random, s.B * s.Hkv * s.Tk);
@@ -185,7 +199,8 @@ FuzzSpec DrawSpec(Random& random) {
   s.out = DrawStorage(random, s.B * s.Hq * s.Tq);
   s.rest = DrawStorage(random, s.B * s.Hq * s.Tq);
   for (Storage* storage : {&s.q, &s.k, &s.v}) storage->broadcast = DrawBroadcast(random);
-  if (s.cu_seqlens_q != DType::kNone) s.q.broadcast = 0;  // rows outside of sequences are NaN, and only they
+  // rows outside of sequences are NaN, and only they
+  if (s.cu_seqlens_q != DType::kNone) s.q.broadcast = 0;
   spec.bias_broadcast = DrawBroadcast(random);
   spec.mask_broadcast = DrawBroadcast(random);
   spec.v_in_k = random.Chance(0.05);
@@ -194,11 +209,13 @@ FuzzSpec DrawSpec(Random& random) {
   DrawTypes(random, s);
   if (spec.v_in_k) s.v_type = s.k_type;
 
-  // Values. With the last of q's sizes either q·k overflows before it is scaled, and only then, or scale·q, and not the scaled product.
+  // Values. With the last of q's sizes either q·k overflows before it is scaled, and only then, or
+  // scale·q, and not the scaled product.
   const double size = random.Uniform();
   spec.q_size = size < 0.7 ? 1 : size < 0.8 ? 1e-3 : size < 0.87 ? 30 : size < 0.97 ? 1000 : 1e20;
   const bool f32 = s.q_type == DType::kF32 && s.k_type == DType::kF32 && s.v_type == DType::kF32;
-  if (spec.q_size == 1e20 && !f32) spec.q_size = 1000;  // f16 has no such values, and products of bf16 no subnormal ones
+  // f16 has no such values, and products of bf16 no subnormal ones
+  if (spec.q_size == 1e20 && !f32) spec.q_size = 1000;
   if (spec.q_size == 1e20 && s.q.broadcast == 0 && s.k.broadcast == 0) {
     if (random.Chance(0.5)) {
       spec.k_size = 1e20, s.scale = 1e-38f;
@@ -214,7 +231,9 @@ FuzzSpec DrawSpec(Random& random) {
   spec.options.tile_rows = DrawHook(random, 32);
   spec.options.block_keys = DrawHook(random, 128);
   spec.options.split_keys = DrawHook(random, 256);
-  if (random.Chance(0.2)) spec.options.max_queries = s.Tq + random.Below(50), spec.options.max_keys = s.Tk + random.Below(50);
+  if (random.Chance(0.2))
+    spec.options.max_queries = s.Tq + random.Below(50),
+    spec.options.max_keys = s.Tk + random.Below(50);
   spec.update = random.Chance(0.2);
   if (random.Chance(0.4)) {
     spec.host = random.Chance(0.5) ? Host::kTbb : Host::kThreads;
@@ -225,7 +244,8 @@ FuzzSpec DrawSpec(Random& random) {
 
 FuzzProblem::FuzzProblem(uint64_t seed) : FuzzProblem(seed, Random(seed)) {}
 
-FuzzProblem::FuzzProblem(uint64_t seed, Random random) : spec_(DrawSpec(random)), tensors_(spec_.problem, seed) {
+FuzzProblem::FuzzProblem(uint64_t seed, Random random)
+    : spec_(DrawSpec(random)), tensors_(spec_.problem, seed) {
   const test::ProblemSpec& s = spec_.problem;
   test::RandomProblem& p = tensors_;
   Multiply(p.q, s.q, spec_.q_size);
@@ -235,10 +255,12 @@ FuzzProblem::FuzzProblem(uint64_t seed, Random random) : spec_(DrawSpec(random))
   for (int64_t b = 0; b < s.B && p.q_lengths.present() && s.q.broadcast == 0; ++b) {
     const test::RandomProblem::Rows rows = p.QueriesOf(b);
     for (int64_t h = 0; h < s.Hq; ++h) {
-      for (int64_t i = p.QLength(b); i < rows.count; ++i) p.q.SetAt({rows.batch, h, rows.first + i, random.Below(s.dk)}, kNaN);
+      for (int64_t i = p.QLength(b); i < rows.count; ++i)
+        p.q.SetAt({rows.batch, h, rows.first + i, random.Below(s.dk)}, kNaN);
     }
   }
-  for (const auto& [tensor, broadcast] : {std::pair(&p.bias, spec_.bias_broadcast), std::pair(&p.mask, spec_.mask_broadcast)}) {
+  for (const auto& [tensor, broadcast] :
+       {std::pair(&p.bias, spec_.bias_broadcast), std::pair(&p.mask, spec_.mask_broadcast)}) {
     if (broadcast == 0) continue;
     Storage storage = s.rest;
     storage.broadcast = broadcast;
@@ -256,15 +278,18 @@ FuzzProblem::FuzzProblem(uint64_t seed, Random random) : spec_(DrawSpec(random))
 }
 
 void FuzzProblem::SetExtremes(Random& random) {
-  // Not both kinds in one problem: a large score that overflows f32 beside an Inf makes NaN, which double does not foresee. Even if every key has
-  // the largest of V its sum stays finite, which all algorithms need that divide by the denominator last.
+  // Not both kinds in one problem: a large score that overflows f32 beside an Inf makes NaN, which
+  // double does not foresee. Even if every key has the largest of V its sum stays finite, which all
+  // algorithms need that divide by the denominator last.
   const double lowest = static_cast<double>(std::numeric_limits<float>::lowest());
   const bool overflows = spec_.q_size > 1e30;  // scale·q does
-  const std::vector<double> values = !overflows && random.Chance(0.5) ? std::vector<double>{kNaN, kInf, -kInf}
-                                                                      : std::vector<double>{3e35, -3e35, 1e-40, 0.0, -0.0, lowest};
+  const std::vector<double> values =
+      !overflows && random.Chance(0.5) ? std::vector<double>{kNaN, kInf, -kInf}
+                                       : std::vector<double>{3e35, -3e35, 1e-40, 0.0, -0.0, lowest};
   test::RandomProblem& p = tensors_;
-  const std::vector<std::pair<OwnedTensor*, const char*>> inputs = {{&p.q, "q"},       {&p.k, "k"},         {&p.v, "v"},
-                                                                    {&p.bias, "bias"}, {&p.sinks, "sinks"}, {&p.alibi_slopes, "slopes"}};
+  const std::vector<std::pair<OwnedTensor*, const char*>> inputs = {
+      {&p.q, "q"},       {&p.k, "k"},         {&p.v, "v"},
+      {&p.bias, "bias"}, {&p.sinks, "sinks"}, {&p.alibi_slopes, "slopes"}};
   for (int n = 0; n < spec_.extremes; ++n) {
     const auto [tensor, name] = random.Pick(inputs);
     double value = random.Pick(values);
@@ -272,45 +297,57 @@ void FuzzProblem::SetExtremes(Random& random) {
     const bool is_lowest = value == lowest;
     const DType type = tensor->view().dtype;
     if (std::isfinite(value)) value = std::clamp(value, -LargestOf(type), LargestOf(type));
-    if (value == 1e-40 && type == DType::kBF16) value = 1e-36;  // products of bf16 may take subnormal inputs for 0
+    // products of bf16 may take subnormal inputs for 0
+    if (value == 1e-40 && type == DType::kBF16) value = 1e-36;
     if (is_lowest && (tensor == &p.v || (tensor == &p.k && spec_.v_in_k))) continue;
     const int64_t element = random.Below(tensor->size());
     tensor->Set(element, value);
-    extremes_ += std::string(", ") + name + "[" + std::to_string(element) + "] = " + std::to_string(tensor->Get(element));
+    extremes_ += std::string(", ") + name + "[" + std::to_string(element) +
+                 "] = " + std::to_string(tensor->Get(element));
   }
 }
 
-void FuzzProblem::LeaveOpen(int64_t b, int64_t h, int64_t i, reference::ForwardResult* result) const {
+void FuzzProblem::LeaveOpen(int64_t b, int64_t h, int64_t i,
+                            reference::ForwardResult* result) const {
   reference::ForwardResult& expected = *result;
   const test::ProblemSpec& s = spec_.problem;
   const test::RandomProblem::Rows queries = tensors_.QueriesOf(b);
   const int64_t heads_before = queries.batch * s.Hq + h;
   const int64_t row = heads_before * problem().q.shape[2] + queries.first + i;  // of out and lse
-  const int64_t pair = ((b * s.Hq + h) * s.Tq + i) * s.Tk;                      // the first of the row
+  // the first of the row
+  const int64_t pair = ((b * s.Hq + h) * s.Tq + i) * s.Tk;
   const size_t r = static_cast<size_t>(row);
   const auto any_out = [&](const auto& is) {
-    return std::any_of(expected.out.begin() + row * s.dv, expected.out.begin() + (row + 1) * s.dv, is);
+    return std::any_of(expected.out.begin() + row * s.dv, expected.out.begin() + (row + 1) * s.dv,
+                       is);
   };
   if (std::isnan(expected.lse[r])) {
-    // The score of a removed pair is −inf to a kernel, so one that became −inf by itself looks the same: its weight may be 0 in a NaN row.
+    // The score of a removed pair is −inf to a kernel, so one that became −inf by itself looks the
+    // same: its weight may be 0 in a NaN row.
     for (size_t n = static_cast<size_t>(pair); n < static_cast<size_t>(pair + s.Tk); ++n) {
       if (expected.scores[n] == -kInf) expected.visible[n] = false, expected.weights[n] = 0;
     }
     // What a sink of NaN or Inf makes of a row without keys is left open.
-    const bool empty = std::none_of(expected.visible.begin() + pair, expected.visible.begin() + pair + s.Tk, [](bool v) { return v; });
+    const bool empty =
+        std::none_of(expected.visible.begin() + pair, expected.visible.begin() + pair + s.Tk,
+                     [](bool v) { return v; });
     if (empty) expected.relative_tolerance[r] = kInf;
   }
-  // A weight that kernels take for 0 (exp does below −69) times an Inf in V is NaN, and Inf in double.
+  // A weight that kernels take for 0 (exp does below −69) times an Inf in V is NaN, and Inf in
+  // double.
   if (any_out([](double x) { return std::isinf(x); }) &&
-      std::any_of(expected.weights.begin() + pair, expected.weights.begin() + pair + s.Tk, [](double w) { return w > 0 && w < 1e-29; })) {
+      std::any_of(expected.weights.begin() + pair, expected.weights.begin() + pair + s.Tk,
+                  [](double w) { return w > 0 && w < 1e-29; })) {
     expected.relative_tolerance[r] = kInf;
   }
   if (expected.lse[r] == -kInf && any_out([](double x) { return std::isnan(x); })) {
-    // Every visible score became −inf by itself, and V there is NaN or Inf: 0·Inf is NaN by the textbook, and nothing where the pair counts as removed.
+    // Every visible score became −inf by itself, and V there is NaN or Inf: 0·Inf is NaN by the
+    // textbook, and nothing where the pair counts as removed.
     expected.lse[r] = kNaN;
     expected.relative_tolerance[r] = kInf;
   }
-  if (expected.lse[r] == -kInf) expected.max_abs_value[r] = 0;  // an exact row, even where the V of no weight is Inf
+  // an exact row, even where the V of no weight is Inf
+  if (expected.lse[r] == -kInf) expected.max_abs_value[r] = 0;
 }
 
 reference::ForwardResult FuzzProblem::Expected() const {
@@ -326,7 +363,8 @@ reference::ForwardResult FuzzProblem::Expected() const {
 
 Problem FuzzProblem::WithoutLengths() const {
   Problem problem = tensors_.problem;
-  for (TensorView* view : {&problem.score.q_lengths, &problem.score.kv_lengths, &problem.score.query_offsets}) {
+  for (TensorView* view :
+       {&problem.score.q_lengths, &problem.score.kv_lengths, &problem.score.query_offsets}) {
     if (view->present()) *view = (view->dtype == DType::kI32 ? zeros32_ : zeros64_).view();
   }
   return problem;

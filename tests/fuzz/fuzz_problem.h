@@ -1,4 +1,5 @@
-// From a seed, one valid problem anywhere in the space of options, with the awkward sizes and values that hand-written tests forget.
+// From a seed, one valid problem anywhere in the space of options, with the awkward sizes and
+// values that hand-written tests forget.
 #ifndef FOVEA_TESTS_FUZZ_FUZZ_PROBLEM_H_
 #define FOVEA_TESTS_FUZZ_FUZZ_PROBLEM_H_
 
@@ -21,9 +22,12 @@ struct FuzzSpec {
   // Factors on the unit-normal values.
   double q_size = 1, k_size = 1, v_size = 1;
   unsigned bias_broadcast = 0, mask_broadcast = 0;  // as Storage::broadcast
-  bool v_in_k = false;                              // V is the first dv channels of K, as in latent attention
-  int extremes = 0;                                 // how many elements of the inputs get NaN, Inf or another value from the edges
-  bool update = false;                              // the plan is made for other lengths and offsets first
+  // V is the first dv channels of K, as in latent attention
+  bool v_in_k = false;
+  // how many elements of the inputs get NaN, Inf or another value from the edges
+  int extremes = 0;
+  // the plan is made for other lengths and offsets first
+  bool update = false;
   Host host = Host::kSerial;
   int workers = 1;
 };
@@ -50,7 +54,8 @@ class FuzzProblem {
  private:
   FuzzProblem(uint64_t seed, test::Random random);
   void SetExtremes(test::Random& random);
-  // Makes of row [b, h, i] of the reference's result what any right kernel matches: an infinite tolerance where the contract leaves a choice.
+  // Makes of row [b, h, i] of the reference's result what any right kernel matches: an infinite
+  // tolerance where the contract leaves a choice.
   void LeaveOpen(int64_t b, int64_t h, int64_t i, reference::ForwardResult* expected) const;
 
   FuzzSpec spec_;

@@ -1,4 +1,5 @@
-// Any bytes are safe to read as the start of a .safetensors file, and what is accepted lies inside the file.
+// Any bytes are safe to read as the start of a .safetensors file, and what is accepted lies inside
+// the file.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -20,7 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (info.begin > info.end || info.end > file_bytes) std::abort();
     uint64_t bytes = 0;
     const int64_t element = fovea::SizeOf(info.dtype);
-    if (element != 0 && (!fovea::files::ShapeBytes(info.shape, element, &bytes) || bytes != info.end - info.begin)) std::abort();
+    if (element != 0 &&
+        (!fovea::files::ShapeBytes(info.shape, element, &bytes) || bytes != info.end - info.begin))
+      std::abort();
   }
   return 0;
 }

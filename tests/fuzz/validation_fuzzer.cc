@@ -1,9 +1,11 @@
-// Bytes → a Problem and PlanOptions with anything in them: validation must answer with a status, whatever the ranks, types, shapes, strides and
-// options, and what it accepts must run when it is tiny and in memory. Every tensor has memory of exactly its own size, so that AddressSanitizer
+// Bytes → a Problem and PlanOptions with anything in them: validation must answer with a status,
+// whatever the ranks, types, shapes, strides and options, and what it accepts must run when it is
+// tiny and in memory. Every tensor has memory of exactly its own size, so that AddressSanitizer
 // sees a byte too many.
 //
-// A small dense problem is drawn first and then damaged in a few places: most damages alone are refused at once, and a whole problem drawn at
-// random would never come further than to the first check.
+// A small dense problem is drawn first and then damaged in a few places: most damages alone are
+// refused at once, and a whole problem drawn at random would never come further than to the first
+// check.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -25,9 +27,10 @@ namespace {
 
 using Wide = __int128;
 
-constexpr int64_t kMostBytes = 4096;     // of a tensor that is stored
-constexpr int64_t kMostWork = 100'000;   // multiply-adds of a problem that is run
-constexpr int64_t kMostSequences = 256;  // of a problem that is planned, beside those that no address space could hold
+constexpr int64_t kMostBytes = 4096;    // of a tensor that is stored
+constexpr int64_t kMostWork = 100'000;  // multiply-adds of a problem that is run
+// of a problem that is planned, beside those that no address space could hold
+constexpr int64_t kMostSequences = 256;
 constexpr int64_t kBeyondMemory = int64_t{1} << 57;
 
 // A size, stride, offset or option from the edges of its type as well as from the middle.
@@ -36,7 +39,8 @@ int64_t DrawNumber(FuzzedDataProvider& bytes) {
     case 0:
       return bytes.ConsumeIntegral<int64_t>();
     case 1:
-      return (bytes.ConsumeBool() ? 1 : -1) * (int64_t{1} << bytes.ConsumeIntegralInRange<int>(0, 62)) +
+      return (bytes.ConsumeBool() ? 1 : -1) *
+                 (int64_t{1} << bytes.ConsumeIntegralInRange<int>(0, 62)) +
              bytes.ConsumeIntegralInRange<int>(-1, 1);
     case 2:
       return bytes.ConsumeBool() ? INT64_MAX : INT64_MIN;
@@ -101,14 +105,18 @@ TensorView Dense(DType dtype, const std::vector<int64_t>& shape) {
 }
 
 void DrawProblem(FuzzedDataProvider& bytes, Problem& p, PlanOptions& options) {
-  const auto size = [&](int least, int most) { return bytes.ConsumeIntegralInRange<int64_t>(least, most); };
-  const int64_t B = size(0, 3), Hkv = size(0, 2), Hq = Hkv * size(1, 3), Tq = size(0, 9), Tk = size(0, 20), dk = size(1, 9),
-                dv = size(1, 9);
+  const auto size = [&](int least, int most) {
+    return bytes.ConsumeIntegralInRange<int64_t>(least, most);
+  };
+  const int64_t B = size(0, 3), Hkv = size(0, 2), Hq = Hkv * size(1, 3), Tq = size(0, 9),
+                Tk = size(0, 20), dk = size(1, 9), dv = size(1, 9);
   Score& s = p.score;
   p.q = Dense(DType::kF32, {B, Hq, Tq, dk});
   p.k = Dense(DType::kF32, {B, Hkv, Tk, dk});
   p.v = Dense(DType::kF32, {B, Hkv, Tk, dv});
-  const auto output = [](MutableTensorView& view, const TensorView& as) { Slot{nullptr, &view, false}.Set(as, nullptr); };
+  const auto output = [](MutableTensorView& view, const TensorView& as) {
+    Slot{nullptr, &view, false}.Set(as, nullptr);
+  };
   output(p.out, Dense(DType::kF32, {B, Hq, Tq, dv}));
   if (bytes.ConsumeBool()) output(p.lse, Dense(DType::kF32, {B, Hq, Tq}));
   if (bytes.ConsumeBool()) output(p.weights, Dense(DType::kF32, {B, Hq, Tq, Tk}));
@@ -124,8 +132,10 @@ void DrawProblem(FuzzedDataProvider& bytes, Problem& p, PlanOptions& options) {
   if (bytes.ConsumeBool()) s.softcap = DrawFloat(bytes);
   if (bytes.ConsumeBool()) s.causal = static_cast<Causal>(bytes.ConsumeIntegralInRange<int>(-1, 3));
   if (bytes.ConsumeBool()) s.window = {DrawNumber(bytes), DrawNumber(bytes)};
-  if (bytes.ConsumeBool()) options.target = static_cast<Target>(bytes.ConsumeIntegralInRange<int>(-1, 9));
-  if (bytes.ConsumeBool()) options.engine = static_cast<Engine>(bytes.ConsumeIntegralInRange<int>(-1, 3));
+  if (bytes.ConsumeBool())
+    options.target = static_cast<Target>(bytes.ConsumeIntegralInRange<int>(-1, 9));
+  if (bytes.ConsumeBool())
+    options.engine = static_cast<Engine>(bytes.ConsumeIntegralInRange<int>(-1, 3));
   if (bytes.ConsumeBool()) options.max_queries = DrawNumber(bytes);
   if (bytes.ConsumeBool()) options.max_keys = DrawNumber(bytes);
   if (bytes.ConsumeBool()) options.tile_rows = static_cast<int32_t>(DrawNumber(bytes));
@@ -171,7 +181,8 @@ void Damage(FuzzedDataProvider& bytes, Problem& p, const std::vector<Slot>& slot
   slot.Set(view, nullptr);
 }
 
-// The bytes from a view's data to its lowest element and behind its highest one. False where a view has no elements or makes no sense.
+// The bytes from a view's data to its lowest element and behind its highest one. False where a view
+// has no elements or makes no sense.
 bool ReachOf(const TensorView& view, Wide* below, Wide* above) {
   if (view.rank < 1 || view.rank > kMaxRank) return false;
   const bool bits = view.dtype == DType::kBit;
@@ -179,7 +190,8 @@ bool ReachOf(const TensorView& view, Wide* below, Wide* above) {
   if (*above == 0) return false;
   for (int a = 0; a < view.rank; ++a) {
     if (view.shape[a] < 1) return false;
-    const Wide count = bits && a == view.rank - 1 ? (Wide{view.shape[a]} + 7) / 8 : Wide{view.shape[a]};
+    const Wide count =
+        bits && a == view.rank - 1 ? (Wide{view.shape[a]} + 7) / 8 : Wide{view.shape[a]};
     const Wide reach = (count - 1) * view.stride[a];
     (reach < 0 ? *below : *above) += reach;
   }
@@ -189,7 +201,8 @@ bool ReachOf(const TensorView& view, Wide* below, Wide* above) {
 // Values that are ordinary for the type; integers that are lengths or offsets more often than not.
 void Fill(unsigned char* data, int64_t bytes, DType dtype, test::Random& random) {
   const auto put = [&](auto value, int64_t at) {
-    if (at + static_cast<int64_t>(sizeof(value)) <= bytes) std::memcpy(data + at, &value, sizeof(value));
+    if (at + static_cast<int64_t>(sizeof(value)) <= bytes)
+      std::memcpy(data + at, &value, sizeof(value));
   };
   std::memset(data, 0, static_cast<size_t>(bytes));
   const int64_t step = std::max<int64_t>(SizeOf(dtype), 1);
@@ -214,7 +227,8 @@ void Fill(unsigned char* data, int64_t bytes, DType dtype, test::Random& random)
 // What the tensors of one problem lie in.
 class Storage {
  public:
-  // Gives every tensor memory of exactly its own size; those too large get an address that must not be used.
+  // Gives every tensor memory of exactly its own size; those too large get an address that must not
+  // be used.
   void Place(FuzzedDataProvider& bytes, const std::vector<Slot>& slots) {
     test::Random random(bytes.ConsumeIntegral<uint8_t>());
     const uint32_t null = bytes.ConsumeBool() ? bytes.ConsumeIntegral<uint32_t>() : 0;
@@ -227,7 +241,9 @@ class Storage {
       memory_.push_back(std::make_unique<unsigned char[]>(size));
       Fill(memory_.back().get(), static_cast<int64_t>(size), view.dtype, random);
       sizes_.push_back(size);
-      slots[n].Set(view, null >> n & 1 ? nullptr : memory_.back().get() + (some && fits ? static_cast<int64_t>(-below) : 0));
+      slots[n].Set(view, null >> n & 1 ? nullptr
+                                       : memory_.back().get() +
+                                             (some && fits ? static_cast<int64_t>(-below) : 0));
       const bool is_null = null >> n & 1;
       all_fit_ = all_fit_ && (fits || is_null);
       planned_fit_ = planned_fit_ && (!slots[n].planned || fits || is_null);
@@ -238,7 +254,8 @@ class Storage {
 
   std::vector<std::string> Contents() const {
     std::vector<std::string> contents;
-    for (size_t n = 0; n < memory_.size(); ++n) contents.emplace_back(reinterpret_cast<const char*>(memory_[n].get()), sizes_[n]);
+    for (size_t n = 0; n < memory_.size(); ++n)
+      contents.emplace_back(reinterpret_cast<const char*>(memory_[n].get()), sizes_[n]);
     return contents;
   }
 
@@ -249,15 +266,31 @@ class Storage {
 };
 
 void Print(const Problem& problem) {
-  static const char* const kNames[] = {
-      "q",     "k",    "v",         "out",     "lse",           "weights",   "scores",     "slopes",       "bias",
-      "sinks", "mask", "block map", "parents", "query_offsets", "q_lengths", "kv_lengths", "cu_seqlens_q", "cu_seqlens_k"};
+  static const char* const kNames[] = {"q",
+                                       "k",
+                                       "v",
+                                       "out",
+                                       "lse",
+                                       "weights",
+                                       "scores",
+                                       "slopes",
+                                       "bias",
+                                       "sinks",
+                                       "mask",
+                                       "block map",
+                                       "parents",
+                                       "query_offsets",
+                                       "q_lengths",
+                                       "kv_lengths",
+                                       "cu_seqlens_q",
+                                       "cu_seqlens_k"};
   Problem p = problem;
   const std::vector<Slot> slots = SlotsOf(p);
   for (size_t n = 0; n < slots.size(); ++n) {
     const TensorView view = slots[n].Get();
     if (!view.present()) continue;
-    std::fprintf(stderr, "  %s %s rank %d%s", kNames[n], Name(view.dtype), view.rank, view.data == nullptr ? " null" : "");
+    std::fprintf(stderr, "  %s %s rank %d%s", kNames[n], Name(view.dtype), view.rank,
+                 view.data == nullptr ? " null" : "");
     for (int64_t size : view.shape) std::fprintf(stderr, " %" PRId64, size);
     std::fprintf(stderr, " strides");
     for (int64_t stride : view.stride) std::fprintf(stderr, " %" PRId64, stride);
@@ -295,16 +328,18 @@ void TryBytes(const uint8_t* data, size_t size) {
   PlanOptions options;
   DrawProblem(bytes, p, options);
   const std::vector<Slot> slots = SlotsOf(p);
-  for (int damages = bytes.ConsumeIntegralInRange<int>(0, 6); damages > 0; --damages) Damage(bytes, p, slots);
+  for (int damages = bytes.ConsumeIntegralInRange<int>(0, 6); damages > 0; --damages)
+    Damage(bytes, p, slots);
   Storage storage;
   storage.Place(bytes, slots);
 
-  // Lengths are read while planning, a sequence after the other: many of them take long and say nothing new. (And AddressSanitizer ends the
-  // program where memory is short instead of throwing.)
+  // Lengths are read while planning, a sequence after the other: many of them take long and say
+  // nothing new. (And AddressSanitizer ends the program where memory is short instead of throwing.)
   if (!storage.planned_fit()) return;
   if (p.q.shape[0] > kMostSequences && p.q.shape[0] < kBeyondMemory) return;
   for (const TensorView* starts : {&p.cu_seqlens_q, &p.cu_seqlens_k}) {
-    if (starts->present() && starts->shape[0] > kMostSequences) return;  // read one by one, and legal where they share memory
+    // read one by one, and legal where they share memory
+    if (starts->present() && starts->shape[0] > kMostSequences) return;
   }
   if (options.fixed_mask && WorkOf(p) > kMostWork) return;
   Plan plan;
@@ -312,7 +347,8 @@ void TryBytes(const uint8_t* data, size_t size) {
     if (plan.valid()) Fail(p, "a plan in spite of an error");
     return;
   }
-  if (plan.ToString().empty() || !(plan.cost().pairs >= 0)) Fail(p, "a plan that cannot tell about itself");
+  if (plan.ToString().empty() || !(plan.cost().pairs >= 0))
+    Fail(p, "a plan that cannot tell about itself");
   if (!Accepts(p, plan.Update(p))) Fail(p, "an update to the same problem is refused");
   const size_t needed = plan.WorkspaceBytes(2);
   if (needed < plan.WorkspaceBytes(1)) Fail(p, "two workers need less than one");
@@ -320,9 +356,11 @@ void TryBytes(const uint8_t* data, size_t size) {
   if (!storage.all_fit() || WorkOf(p) > kMostWork || needed > (size_t{16} << 20)) return;
   const std::unique_ptr<unsigned char[]> workspace(new unsigned char[needed]);
   BoundCall call;
-  if (Accepts(p, Bind(plan, p, {workspace.get(), needed - 1}, 2, &call))) Fail(p, "a workspace too small is accepted");
+  if (Accepts(p, Bind(plan, p, {workspace.get(), needed - 1}, 2, &call)))
+    Fail(p, "a workspace too small is accepted");
   const std::vector<std::string> before = storage.Contents();
-  if (!Accepts(p, Run(plan, p, {workspace.get(), needed})) && storage.Contents() != before) Fail(p, "an error after something was written");
+  if (!Accepts(p, Run(plan, p, {workspace.get(), needed})) && storage.Contents() != before)
+    Fail(p, "an error after something was written");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A program that uses Highway itself, in its own copy and with other targets, beside Fovea: what it forbids its Highway does not reach Fovea, what Fovea
-// chooses does not reach its Highway, and both compute right. Linked with the static and with the shared library. Exit code 0 if so.
+// A program that uses Highway itself, in its own copy and with other targets, beside Fovea: what it
+// forbids its Highway does not reach Fovea, what Fovea chooses does not reach its Highway, and both
+// compute right. Linked with the static and with the shared library. Exit code 0 if so.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "highway_host.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -15,7 +16,8 @@ float Dot(const float* x, const float* y, size_t count) {
   const hn::ScalableTag<float> d;
   auto sum = hn::Zero(d);
   size_t n = 0;
-  for (; n + hn::Lanes(d) <= count; n += hn::Lanes(d)) sum = hn::MulAdd(hn::LoadU(d, x + n), hn::LoadU(d, y + n), sum);
+  for (; n + hn::Lanes(d) <= count; n += hn::Lanes(d))
+    sum = hn::MulAdd(hn::LoadU(d, x + n), hn::LoadU(d, y + n), sum);
   float total = hn::GetLane(hn::SumOfLanes(d, sum));
   for (; n < count; ++n) total += x[n] * y[n];
   return total;
@@ -65,7 +67,8 @@ std::vector<fovea::Target> Targets() {
   return std::vector<fovea::Target>(list.begin(), list.end());
 }
 
-// Attention of a row with one dominant key gives that key's value; all the targets that Fovea can use.
+// Attention of a row with one dominant key gives that key's value; all the targets that Fovea can
+// use.
 std::vector<float> Attend() {
   const int64_t T = 40, d = 24;
   std::vector<float> q(static_cast<size_t>(T * d)), v(q.size()), all;
@@ -84,7 +87,8 @@ std::vector<float> Attend() {
     options.target = target;
     const fovea::Status status = fovea::Attention(problem, options, fovea::SerialExecutor());
     Expect(status.ok(), status.message());
-    for (size_t n = 0; n < static_cast<size_t>(d * d); ++n) Expect(std::fabs(out[n] - v[n]) <= 1e-4f, "attention gives the dominant value");
+    for (size_t n = 0; n < static_cast<size_t>(d * d); ++n)
+      Expect(std::fabs(out[n] - v[n]) <= 1e-4f, "attention gives the dominant value");
     all.insert(all.end(), out.begin(), out.end());
   }
   return all;
@@ -100,9 +104,11 @@ int Main() {
   int64_t forbidden = 0;
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::DisableTargets(forbidden);
-    const int64_t left = hwy::SupportedTargets();  // which undoes the choice of a target, so that it comes before
+    // which undoes the choice of a target, so that it comes before
+    const int64_t left = hwy::SupportedTargets();
     hwy::GetChosenTarget().Update(left);
-    Expect(HWY_DYNAMIC_DISPATCH(TargetOfThisCode)() == target, "the host's Highway runs what the host left it");
+    Expect(HWY_DYNAMIC_DISPATCH(TargetOfThisCode)() == target,
+           "the host's Highway runs what the host left it");
     Expect(DotIsRight(), "the host's dot product");
     Expect(Targets() == targets, "Fovea's targets are not the host's");
     Expect(Attend() == before, "Fovea's results are the same bits");

@@ -7,7 +7,8 @@
 #include <new>
 
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define FOVEA_TEST_SANITIZED 1
 #endif
 #endif
@@ -67,17 +68,27 @@ namespace {
 void* Allocate(size_t size, size_t alignment) {
   ++allocations;
   void* block = nullptr;
-  if (posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, size == 0 ? 1 : size) != 0) std::abort();
+  if (posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment,
+                     size == 0 ? 1 : size) != 0)
+    std::abort();
   return block;
 }
 }  // namespace
 
 void* operator new(size_t size) { return Allocate(size, alignof(std::max_align_t)); }
 void* operator new[](size_t size) { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t alignment) { return Allocate(size, static_cast<size_t>(alignment)); }
-void* operator new[](size_t size, std::align_val_t alignment) { return Allocate(size, static_cast<size_t>(alignment)); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return Allocate(size, alignof(std::max_align_t));
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return Allocate(size, alignof(std::max_align_t));
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<size_t>(alignment));
+}
 void operator delete(void* block) noexcept { std::free(block); }
 void operator delete[](void* block) noexcept { std::free(block); }
 void operator delete(void* block, size_t) noexcept { std::free(block); }

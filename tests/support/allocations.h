@@ -1,4 +1,5 @@
-// Counts heap allocations of the whole process: operator new, and malloc where the C library lets a program see it.
+// Counts heap allocations of the whole process: operator new, and malloc where the C library lets a
+// program see it.
 #ifndef FOVEA_TESTS_SUPPORT_ALLOCATIONS_H_
 #define FOVEA_TESTS_SUPPORT_ALLOCATIONS_H_
 

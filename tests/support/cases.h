@@ -23,12 +23,17 @@ struct CaseId {
   Case Load() const { return suite->Load(index); }
 };
 
-inline void PrintTo(const CaseId& id, std::ostream* stream) { *stream << id.suite->CaseName(id.index); }
+inline void PrintTo(const CaseId& id, std::ostream* stream) {
+  *stream << id.suite->CaseName(id.index);
+}
 
-inline std::string CaseTestName(const ::testing::TestParamInfo<CaseId>& info) { return info.param.suite->CaseName(info.param.index); }
+inline std::string CaseTestName(const ::testing::TestParamInfo<CaseId>& info) {
+  return info.param.suite->CaseName(info.param.index);
+}
 
 // The cases of a suite that `select` accepts. Each suite is read once per process.
-std::vector<CaseId> CasesOf(const std::string& suite, const std::function<bool(const Suite& suite, size_t index)>& select);
+std::vector<CaseId> CasesOf(const std::string& suite,
+                            const std::function<bool(const Suite& suite, size_t index)>& select);
 
 }  // namespace fovea::test
 

@@ -30,14 +30,16 @@ struct Worst {
     excess = ratio;
     std::ostringstream text;
     text.precision(9);
-    text << name << "[row " << row << ", " << column << "] = " << got << ", expected " << want << " ± " << bound;
+    text << name << "[row " << row << ", " << column << "] = " << got << ", expected " << want
+         << " ± " << bound;
     where = text.str();
   }
 };
 
 }  // namespace
 
-testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected, double weight_tolerance) {
+testing::AssertionResult Matches(const Problem& problem, const reference::ForwardResult& expected,
+                                 double weight_tolerance) {
   const reference::Sizes size = reference::SizesOf(problem);
   Worst worst;
   // A result below the normal range of f32 may lose all its bits.
@@ -49,22 +51,30 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
       for (int64_t i = 0; i < size.Tq; ++i, ++row) {
         // Where packed sequences differ in length, some rows are of weights and scores alone.
         const bool exists = i < queries.count;
-        const size_t r = exists ? static_cast<size_t>((queries.batch * size.Hq + h) * problem.q.shape[2] + queries.first + i) : 0;
+        const size_t r =
+            exists ? static_cast<size_t>((queries.batch * size.Hq + h) * problem.q.shape[2] +
+                                         queries.first + i)
+                   : 0;
         const double lse = exists ? expected.lse[r] : -std::numeric_limits<double>::infinity();
         const bool empty = lse == -std::numeric_limits<double>::infinity();
         const double t = empty ? 0 : expected.relative_tolerance[r];
         const double smallest = empty ? 0 : kSmallest;
-        // Of rows with an infinite t nothing is promised: their scores overflow float32, or the test does not want to look.
+        // Of rows with an infinite t nothing is promised: their scores overflow float32, or the
+        // test does not want to look.
         if (exists && !std::isinf(t)) {
           for (int64_t c = 0; c < size.dv; ++c) {
             const double got = reference::At(problem.out, queries.batch, h, queries.first + i, c);
-            const double want = expected.out[r * static_cast<size_t>(size.dv) + static_cast<size_t>(c)];
-            const double bound = (empty ? 0 : t + weight_tolerance) * expected.max_abs_value[r] + smallest;
-            worst.Look(got, want, reference::StoredBound(problem.out.dtype, got, want, bound), "out", row, c);
+            const double want =
+                expected.out[r * static_cast<size_t>(size.dv) + static_cast<size_t>(c)];
+            const double bound =
+                (empty ? 0 : t + weight_tolerance) * expected.max_abs_value[r] + smallest;
+            worst.Look(got, want, reference::StoredBound(problem.out.dtype, got, want, bound),
+                       "out", row, c);
           }
           // The rule of the conformance suites: t and a relative 1e-5.
           if (problem.lse.present()) {
-            worst.Look(reference::At(problem.lse, queries.batch, h, queries.first + i), lse, t + 1e-5 * std::fabs(lse), "lse", row, 0);
+            worst.Look(reference::At(problem.lse, queries.batch, h, queries.first + i), lse,
+                       t + 1e-5 * std::fabs(lse), "lse", row, 0);
           }
         }
         const auto look_at_weight = [&](double got, int64_t j, const char* name) {
@@ -72,7 +82,8 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
           const size_t n = static_cast<size_t>(row * size.Tk + j);
           // A removed pair has weight 0, not nearly 0; in a NaN row either is right: 0/NaN is NaN.
           if (!expected.visible[n] && std::isnan(lse) && std::isnan(got)) return;
-          worst.Look(got, expected.weights[n], expected.visible[n] ? t + smallest : 0, name, row, j);
+          worst.Look(got, expected.weights[n], expected.visible[n] ? t + smallest : 0, name, row,
+                     j);
         };
         for (int64_t j = 0; j < size.Tk && problem.weights.present(); ++j) {
           look_at_weight(reference::At(problem.weights, b, h, i, j), j, "weights");
@@ -85,7 +96,8 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
           }
           const size_t n = static_cast<size_t>(row * size.Tk + j);
           const double tolerance = expected.stage.tolerance[n];
-          if (!std::isinf(tolerance)) worst.Look(got, expected.stage.scores[n], tolerance, "scores", row, j);
+          if (!std::isinf(tolerance))
+            worst.Look(got, expected.stage.scores[n], tolerance, "scores", row, j);
         }
       }
     }
@@ -105,8 +117,12 @@ void ExpectMatchesReference(RandomProblem& p, const PlanOptions& options) {
       ADD_FAILURE() << ToString(kernel) << ": " << status.message() << "\n" << ToString(p.spec);
       continue;
     }
-    EXPECT_TRUE(Matches(p.problem, expected, reference::WeightTolerance(kernel.product))) << ToString(kernel) << "\n" << ToString(p.spec);
-    EXPECT_TRUE(p.OutputPaddingUntouched()) << "wrote outside its outputs: " << ToString(kernel) << "\n" << ToString(p.spec);
+    EXPECT_TRUE(Matches(p.problem, expected, reference::WeightTolerance(kernel.product)))
+        << ToString(kernel) << "\n"
+        << ToString(p.spec);
+    EXPECT_TRUE(p.OutputPaddingUntouched())
+        << "wrote outside its outputs: " << ToString(kernel) << "\n"
+        << ToString(p.spec);
   }
 }
 

@@ -15,7 +15,8 @@ namespace {
 double Excess(double got, double want, double atol, double rtol) {
   const double rounded = static_cast<float>(got);
   if ((std::isnan(rounded) && std::isnan(want)) || rounded == want) return 0;
-  if (!std::isfinite(rounded) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
+  if (!std::isfinite(rounded) || !std::isfinite(want))
+    return std::numeric_limits<double>::infinity();
   return std::abs(got - want) / (atol + rtol * std::abs(want));
 }
 
@@ -29,14 +30,18 @@ std::string Index(size_t n, const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape, view.shape + view.rank}; }
+std::vector<int64_t> ShapeOf(const TensorView& view) {
+  return {view.shape, view.shape + view.rank};
+}
 
 }  // namespace
 
-::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
-                                const std::vector<int64_t>& shape, const std::vector<double>& atol, double rtol) {
+::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got,
+                                const std::vector<double>& want, const std::vector<int64_t>& shape,
+                                const std::vector<double>& atol, double rtol) {
   if (got.size() != want.size() || atol.size() != want.size()) {
-    return ::testing::AssertionFailure() << name << ": " << got.size() << " elements, expected " << want.size();
+    return ::testing::AssertionFailure()
+           << name << ": " << got.size() << " elements, expected " << want.size();
   }
   size_t worst = 0, failures = 0;
   double largest = 0;
@@ -49,31 +54,38 @@ std::vector<int64_t> ShapeOf(const TensorView& view) { return {view.shape, view.
     }
   }
   if (failures == 0) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << name << Index(worst, shape) << " = " << got[worst] << ", expected " << want[worst] << " ± "
-                                       << atol[worst] + rtol * std::abs(want[worst]) << " (" << largest << " × the tolerance; " << failures
-                                       << " of " << want.size() << " elements fail)";
+  return ::testing::AssertionFailure()
+         << name << Index(worst, shape) << " = " << got[worst] << ", expected " << want[worst]
+         << " ± " << atol[worst] + rtol * std::abs(want[worst]) << " (" << largest
+         << " × the tolerance; " << failures << " of " << want.size() << " elements fail)";
 }
 
-::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const Expectation& expectation) {
+::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got,
+                                const Expectation& expectation) {
   const std::vector<double> want = reference::ReadAll(expectation.tensor.view);
   const std::vector<double> atol(want.size(), expectation.tolerance.atol);
   return Near(name, got, want, ShapeOf(expectation.tensor.view), atol, expectation.tolerance.rtol);
 }
 
-::testing::AssertionResult Near(const std::string& name, const TensorView& got, const Expectation& expectation) {
-  if (ShapeOf(got) != ShapeOf(expectation.tensor.view)) return ::testing::AssertionFailure() << name << ": shapes differ";
+::testing::AssertionResult Near(const std::string& name, const TensorView& got,
+                                const Expectation& expectation) {
+  if (ShapeOf(got) != ShapeOf(expectation.tensor.view))
+    return ::testing::AssertionFailure() << name << ": shapes differ";
   return Near(name, reference::ReadAll(got), expectation);
 }
 
 Outputs::Outputs(Problem* problem, bool token_major, bool with_weights, DType out_type) {
-  const int64_t B = problem->q.shape[0], Hq = problem->q.shape[1], Tq = problem->q.shape[2], Tk = problem->k.shape[2];
+  const int64_t B = problem->q.shape[0], Hq = problem->q.shape[1], Tq = problem->q.shape[2],
+                Tk = problem->k.shape[2];
   const int64_t dv = problem->v.shape[3];
   const int64_t element = SizeOf(out_type);
   out_.resize(static_cast<size_t>(B * Hq * Tq * dv * element));
-  for (size_t n = 0; n < out_.size(); n += static_cast<size_t>(element)) EncodeElement(out_type, static_cast<double>(kUntouched), &out_[n]);
+  for (size_t n = 0; n < out_.size(); n += static_cast<size_t>(element))
+    EncodeElement(out_type, static_cast<double>(kUntouched), &out_[n]);
   void* const out = out_.data();
   lse_.assign(static_cast<size_t>(B * Hq * Tq), kUntouched);
-  problem->out = token_major ? SwapAxes(View(out, out_type, {B, Tq, Hq, dv}), 1, 2) : View(out, out_type, {B, Hq, Tq, dv});
+  problem->out = token_major ? SwapAxes(View(out, out_type, {B, Tq, Hq, dv}), 1, 2)
+                             : View(out, out_type, {B, Hq, Tq, dv});
   problem->lse = View(lse_.data(), {B, Hq, Tq});
   problem->weights = MutableTensorView();
   if (with_weights) {
@@ -96,7 +108,8 @@ bool Outputs::Untouched() const {
 
 bool Outputs::SameBits(const Outputs& other) const {
   const auto same = [](const auto& a, const auto& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
   };
   return same(out_, other.out_) && same(lse_, other.lse_) && same(weights_, other.weights_);
 }

@@ -13,17 +13,21 @@
 
 namespace fovea::test {
 
-// Element n passes when it is NaN where `want` is NaN, equals an infinite `want`, and otherwise |got − want| ≤ atol[n] + rtol·|want|. `got` is
-// rounded to float first: an overflow of float counts as infinite. Both are dense in C order of `shape`. The failure shows the worst element.
-::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
-                                const std::vector<int64_t>& shape, const std::vector<double>& atol, double rtol);
+// Element n passes when it is NaN where `want` is NaN, equals an infinite `want`, and otherwise
+// |got − want| ≤ atol[n] + rtol·|want|. `got` is rounded to float first: an overflow of float
+// counts as infinite. Both are dense in C order of `shape`. The failure shows the worst element.
+::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got,
+                                const std::vector<double>& want, const std::vector<int64_t>& shape,
+                                const std::vector<double>& atol, double rtol);
 
 // Against an expectation of a manifest, with its tolerance.
-::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got, const Expectation& expectation);
-::testing::AssertionResult Near(const std::string& name, const TensorView& got, const Expectation& expectation);
+::testing::AssertionResult Near(const std::string& name, const std::vector<double>& got,
+                                const Expectation& expectation);
+::testing::AssertionResult Near(const std::string& name, const TensorView& got,
+                                const Expectation& expectation);
 
-// Memory for the outputs of a problem, dense in the layout of the case, f32 but for out, every element a number that no case produces, so that an element
-// left out shows.
+// Memory for the outputs of a problem, dense in the layout of the case, f32 but for out, every
+// element a number that no case produces, so that an element left out shows.
 class Outputs {
  public:
   static constexpr float kUntouched = -987654.25f;  // −infinity in f16

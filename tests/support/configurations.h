@@ -12,8 +12,10 @@
 
 namespace fovea::test {
 
-// Calls f with `options` for every kernel that the problem has, its name in the trace of a failure. A fatal failure in f ends the loop.
-inline void ForEachConfiguration(const Problem& problem, const PlanOptions& options, const std::function<void(const PlanOptions&)>& f) {
+// Calls f with `options` for every kernel that the problem has, its name in the trace of a failure.
+// A fatal failure in f ends the loop.
+inline void ForEachConfiguration(const Problem& problem, const PlanOptions& options,
+                                 const std::function<void(const PlanOptions&)>& f) {
   for (const Kernel& kernel : KernelsFor(problem)) {
     SCOPED_TRACE(ToString(kernel));
     f(Options(kernel, options));

@@ -12,7 +12,8 @@
 
 namespace fovea::test {
 
-// Runs the tasks of a bound call in a random order on `workers` threads of its own, a barrier (join) behind each phase.
+// Runs the tasks of a bound call in a random order on `workers` threads of its own, a barrier
+// (join) behind each phase.
 inline void RunShuffled(const BoundCall& call, int workers, uint64_t seed) {
   Random random(seed);
   for (int phase = 0; phase < call.Phases(); ++phase) {
@@ -30,12 +31,14 @@ inline void RunShuffled(const BoundCall& call, int workers, uint64_t seed) {
   }
 }
 
-// Host-driven in one call: a workspace of exactly the bytes asked for, full of NaN, behind which no memory is accessible.
+// Host-driven in one call: a workspace of exactly the bytes asked for, full of NaN, behind which no
+// memory is accessible.
 inline Status RunHostDriven(const Plan& plan, const Problem& problem, int workers, uint64_t seed) {
   const Memory memory(plan.WorkspaceBytes(workers), Placement::kBeforeGuard, 1);
   for (size_t n = 0; n < memory.bytes(); ++n) memory.data()[n] = 0xFF;
   BoundCall call;
-  const Status status = Bind(plan, problem, Workspace{memory.data(), memory.bytes()}, workers, &call);
+  const Status status =
+      Bind(plan, problem, Workspace{memory.data(), memory.bytes()}, workers, &call);
   if (status.ok()) RunShuffled(call, workers, seed);
   return status;
 }

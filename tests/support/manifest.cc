@@ -36,7 +36,8 @@ int64_t Product(const Shape& shape) {
 // ---- elements
 
 DType ParseDType(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kBool, DType::kI32, DType::kI64}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kF16, DType::kBF16, DType::kBool, DType::kI32, DType::kI64}) {
     if (name == Name(dtype)) return dtype;
   }
   throw std::runtime_error("dtype " + name + " is not one of the library's");
@@ -49,8 +50,10 @@ uint16_t ToF16(double value) {
   if (std::isnan(value)) return 0x7e00;
   if (magnitude >= 65520) return sign | 0x7c00;
   const int exponent = magnitude == 0 ? -14 : std::max(std::ilogb(magnitude), -14);
-  const int fraction = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));  // 1024 + fraction bits; less when subnormal
-  return static_cast<uint16_t>(sign | (((exponent + 15) * 1024) + fraction - 1024));            // a fraction of 2048 carries by itself
+  // 1024 + fraction bits; less when subnormal
+  const int fraction = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  // a fraction of 2048 carries by itself
+  return static_cast<uint16_t>(sign | (((exponent + 15) * 1024) + fraction - 1024));
 }
 
 uint16_t ToBF16(double value) {
@@ -95,18 +98,22 @@ double ParseValue(const json& value) {
 // ---- buffers
 
 std::shared_ptr<void> Allocate(int64_t bytes) {
-  return std::shared_ptr<void>(new char[static_cast<size_t>(bytes)], [](void* p) { delete[] static_cast<char*>(p); });
+  return std::shared_ptr<void>(new char[static_cast<size_t>(bytes)],
+                               [](void* p) { delete[] static_cast<char*>(p); });
 }
 
-// Addresses without memory behind them: pages appear when touched. Null where the system does not give that many.
+// Addresses without memory behind them: pages appear when touched. Null where the system does not
+// give that many.
 std::shared_ptr<void> Reserve(int64_t bytes) {
   const size_t size = static_cast<size_t>(bytes);
-  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                 -1, 0);
   if (p == MAP_FAILED) return nullptr;
   return std::shared_ptr<void>(p, [size](void* q) { munmap(q, size); });
 }
 
-// x[n+1] = (1664525·x[n] + 1013904223) mod 2^32, x[0] = seed; element n is gain·(t − 128)/64 with t the top byte of x[n+1].
+// x[n+1] = (1664525·x[n] + 1013904223) mod 2^32, x[0] = seed; element n is gain·(t − 128)/64 with t
+// the top byte of x[n+1].
 void Generate(uint32_t seed, double gain, DType dtype, int64_t count, char* data) {
   uint32_t x = seed;
   for (int64_t n = 0; n < count; ++n) {
@@ -122,24 +129,28 @@ void ForEachInBox(const json& box, const Shape& shape, const std::function<void(
     if (axis == shape.size()) return f(number);
     const int64_t begin = axis < box.size() ? box[axis][0].get<int64_t>() : 0;
     const int64_t end = axis < box.size() ? box[axis][1].get<int64_t>() : shape[axis];
-    for (int64_t n = begin; n < std::min(end, shape[axis]); ++n) walk(axis + 1, number * shape[axis] + n);
+    for (int64_t n = begin; n < std::min(end, shape[axis]); ++n)
+      walk(axis + 1, number * shape[axis] + n);
   };
   walk(0, 0);
 }
 
 // The buffer that `spec` describes: stored, filled or generated, then patched.
-std::shared_ptr<void> MakeBuffer(const json& spec, DType dtype, const Shape& shape, const Stored& stored) {
+std::shared_ptr<void> MakeBuffer(const json& spec, DType dtype, const Shape& shape,
+                                 const Stored& stored) {
   const int64_t count = Product(shape);
   std::shared_ptr<void> memory = Allocate(count * SizeOf(dtype));
   char* data = static_cast<char*>(memory.get());
   if (spec.contains("tensor")) {
     const StoredTensor& tensor = stored.at(spec.at("tensor"));
-    if (tensor.shape != shape || static_cast<int64_t>(tensor.bytes.size()) != count * SizeOf(dtype)) {
+    if (tensor.shape != shape ||
+        static_cast<int64_t>(tensor.bytes.size()) != count * SizeOf(dtype)) {
       throw std::runtime_error("stored tensor does not fit " + spec.dump());
     }
     std::copy(tensor.bytes.begin(), tensor.bytes.end(), data);
   } else if (spec.contains("generator")) {
-    if (spec.at("generator") != "lcg") throw std::runtime_error("unknown generator: " + spec.dump());
+    if (spec.at("generator") != "lcg")
+      throw std::runtime_error("unknown generator: " + spec.dump());
     Generate(spec.at("seed"), spec.value("gain", 1.0), dtype, count, data);
   } else {
     const double value = ParseValue(spec.at("fill"));
@@ -147,7 +158,8 @@ std::shared_ptr<void> MakeBuffer(const json& spec, DType dtype, const Shape& sha
   }
   for (const json& patch : spec.value("patch", json::array())) {
     const double value = ParseValue(patch.at("value"));
-    ForEachInBox(patch.at("box"), shape, [&](int64_t n) { StoreElement(dtype, value, data + n * SizeOf(dtype)); });
+    ForEachInBox(patch.at("box"), shape,
+                 [&](int64_t n) { StoreElement(dtype, value, data + n * SizeOf(dtype)); });
   }
   return memory;
 }
@@ -175,10 +187,12 @@ TensorView MakeView(void* data, DType dtype, const Shape& shape, const Shape& el
   return view;
 }
 
-// The dense tensor `dense` laid out again with `element_strides`. Without memory where the system cannot reserve the addresses.
+// The dense tensor `dense` laid out again with `element_strides`. Without memory where the system
+// cannot reserve the addresses.
 Tensor Place(const void* dense, DType dtype, const Shape& shape, const Shape& element_strides) {
   int64_t bytes = SizeOf(dtype);
-  for (size_t a = 0; a < shape.size(); ++a) bytes += (shape[a] - 1) * element_strides[a] * SizeOf(dtype);
+  for (size_t a = 0; a < shape.size(); ++a)
+    bytes += (shape[a] - 1) * element_strides[a] * SizeOf(dtype);
   Tensor tensor;
   tensor.memory = Reserve(bytes);
   tensor.view = MakeView(tensor.memory.get(), dtype, shape, element_strides);
@@ -189,27 +203,32 @@ Tensor Place(const void* dense, DType dtype, const Shape& shape, const Shape& el
       target += rest % shape[a] * element_strides[a];
       rest /= shape[a];
     }
-    std::memcpy(static_cast<char*>(tensor.memory.get()) + target * SizeOf(dtype), static_cast<const char*>(dense) + n * SizeOf(dtype),
+    std::memcpy(static_cast<char*>(tensor.memory.get()) + target * SizeOf(dtype),
+                static_cast<const char*>(dense) + n * SizeOf(dtype),
                 static_cast<size_t>(SizeOf(dtype)));
   }
   return tensor;
 }
 
-// Builds the tensors of one case. Tensors of the same stored, unpatched name look at the same buffer, as in a packed QKV projection.
+// Builds the tensors of one case. Tensors of the same stored, unpatched name look at the same
+// buffer, as in a packed QKV projection.
 class TensorBuilder {
  public:
   explicit TensorBuilder(const Stored& stored) : stored_(stored) {}
 
-  // The axes as in the manifest; more than four are allowed for `outs` of the merge suite, which MakeParts takes apart.
+  // The axes as in the manifest; more than four are allowed for `outs` of the merge suite, which
+  // MakeParts takes apart.
   Tensor Build(const json& spec) {
     const Shape shape = spec.at("shape");
     const DType dtype = ParseDType(spec.at("dtype"));
     const Shape buffer_shape = spec.value("buffer_shape", shape);
     Tensor tensor;
     tensor.memory = Buffer(spec, dtype, buffer_shape);
-    if (spec.contains("place_strides_elements")) return Place(tensor.memory.get(), dtype, shape, spec.at("place_strides_elements"));
+    if (spec.contains("place_strides_elements"))
+      return Place(tensor.memory.get(), dtype, shape, spec.at("place_strides_elements"));
     const Shape strides = spec.value("strides_elements", DenseStrides(shape));
-    char* data = static_cast<char*>(tensor.memory.get()) + spec.value("offset_elements", int64_t{0}) * SizeOf(dtype);
+    char* data = static_cast<char*>(tensor.memory.get()) +
+                 spec.value("offset_elements", int64_t{0}) * SizeOf(dtype);
     tensor.view = MakeView(data, dtype, shape, strides);
     return tensor;
   }
@@ -230,7 +249,8 @@ class TensorBuilder {
 
  private:
   std::shared_ptr<void> Buffer(const json& spec, DType dtype, const Shape& shape) {
-    if (!spec.contains("tensor") || spec.contains("patch")) return MakeBuffer(spec, dtype, shape, stored_);
+    if (!spec.contains("tensor") || spec.contains("patch"))
+      return MakeBuffer(spec, dtype, shape, stored_);
     std::shared_ptr<void>& shared = shared_[spec.at("tensor")];
     if (shared == nullptr) shared = MakeBuffer(spec, dtype, shape, stored_);
     return shared;
@@ -250,7 +270,9 @@ Causal ParseCausal(const std::string& name) {
 }
 
 void ReadParams(const json& params, Score* score) {
-  const auto given = [&params](const char* key) { return params.contains(key) && !params.at(key).is_null(); };
+  const auto given = [&params](const char* key) {
+    return params.contains(key) && !params.at(key).is_null();
+  };
   if (given("scale")) score->scale = static_cast<float>(params.at("scale").get<double>());
   if (given("softcap")) score->softcap = static_cast<float>(params.at("softcap").get<double>());
   if (given("causal")) score->causal = ParseCausal(params.at("causal"));
@@ -301,9 +323,13 @@ Suite::Suite(Suite&&) noexcept = default;
 
 size_t Suite::size() const { return contents_->manifest.at("cases").size(); }
 
-std::string Suite::CaseName(size_t index) const { return contents_->manifest.at("cases").at(index).at("name"); }
+std::string Suite::CaseName(size_t index) const {
+  return contents_->manifest.at("cases").at(index).at("name");
+}
 
-bool Suite::ExpectsError(size_t index) const { return contents_->manifest.at("cases").at(index).at("expect").contains("error"); }
+bool Suite::ExpectsError(size_t index) const {
+  return contents_->manifest.at("cases").at(index).at("expect").contains("error");
+}
 
 Case Suite::Load(size_t index) const {
   const json& source = contents_->manifest.at("cases").at(index);
@@ -323,7 +349,8 @@ Case Suite::Load(size_t index) const {
       continue;
     }
     tensor = builder.Build(spec);
-    if (tensor.memory == nullptr) c.unavailable = "the system does not reserve the addresses of " + name;
+    if (tensor.memory == nullptr)
+      c.unavailable = "the system does not reserve the addresses of " + name;
     if (c.token_major && HasLayout(name)) tensor.view = SwapAxes(tensor.view, 1, 2);
     BindInput(name, tensor.view, &c);
   }
@@ -336,8 +363,10 @@ Case Suite::Load(size_t index) const {
     }
     Expectation& expectation = c.expect[name];
     expectation.tensor = builder.Build(spec);
-    if (c.token_major && HasLayout(name)) expectation.tensor.view = SwapAxes(expectation.tensor.view, 1, 2);
-    expectation.tolerance = ParseTolerance(spec.contains("tol") ? spec.at("tol") : source.at("tol"));
+    if (c.token_major && HasLayout(name))
+      expectation.tensor.view = SwapAxes(expectation.tensor.view, 1, 2);
+    expectation.tolerance =
+        ParseTolerance(spec.contains("tol") ? spec.at("tol") : source.at("tol"));
   }
   return c;
 }
@@ -356,7 +385,8 @@ Case LoadRealProblem(const std::string& folder, const std::string& name) {
   const Stored stored = ReadSafetensors(folder + "/" + name + ".safetensors");
   TensorBuilder builder(stored);
   const auto build = [&](const std::string& tensor) {
-    return builder.Build({{"dtype", "f32"}, {"shape", stored.at(tensor).shape}, {"tensor", tensor}});
+    return builder.Build(
+        {{"dtype", "f32"}, {"shape", stored.at(tensor).shape}, {"tensor", tensor}});
   };
   Case c;
   c.suite = "real";

@@ -1,5 +1,6 @@
-// Conformance suites and captured problems from tests/data as ready problems. The formats are described in tests/data/conformance/README.md and
-// tests/data/real/README.md. Knows nothing of how a case is computed. Test data is trusted: anything wrong with it throws.
+// Conformance suites and captured problems from tests/data as ready problems. The formats are
+// described in tests/data/conformance/README.md and tests/data/real/README.md. Knows nothing of how
+// a case is computed. Test data is trusted: anything wrong with it throws.
 #ifndef FOVEA_TESTS_SUPPORT_MANIFEST_H_
 #define FOVEA_TESTS_SUPPORT_MANIFEST_H_
 
@@ -14,7 +15,8 @@
 
 namespace fovea::test {
 
-// A view and the memory that it looks at. The buffer has exactly the bytes that the manifest gives it, so that sanitizers see a read outside.
+// A view and the memory that it looks at. The buffer has exactly the bytes that the manifest gives
+// it, so that sanitizers see a read outside.
 struct Tensor {
   std::shared_ptr<void> memory;
   TensorView view;
@@ -32,7 +34,8 @@ struct Expectation {
 struct Case {
   std::string suite, name, about;
 
-  // Views into `inputs`; the outputs are absent. Axes are [B, H, T, d] whatever the layout: a token-major case has permuted strides.
+  // Views into `inputs`; the outputs are absent. Axes are [B, H, T, d] whatever the layout: a
+  // token-major case has permuted strides.
   Problem problem;
   bool token_major = false;  // outputs belong into [B, T, H, d] memory too
   TensorView dout;           // of the backward suite, [B, Hq, Tq, dv]
@@ -41,8 +44,10 @@ struct Case {
   std::vector<PartialState> parts;
 
   std::map<std::string, Expectation> expect;  // "out", "lse", "weights", "dq", …
-  std::string error;                          // why the call must be refused; empty for a valid case
-  std::string unavailable;                    // why this machine cannot hold the case; empty nearly always
+  // why the call must be refused; empty for a valid case
+  std::string error;
+  // why this machine cannot hold the case; empty nearly always
+  std::string unavailable;
 
   std::map<std::string, Tensor> inputs;
 };
@@ -64,7 +69,8 @@ class Suite {
   std::unique_ptr<Contents> contents_;
 };
 
-// Problems captured inside real models: out and lse are expected without a tolerance (the contract's is to be used).
+// Problems captured inside real models: out and lse are expected without a tolerance (the
+// contract's is to be used).
 std::vector<std::string> RealProblems(const std::string& folder);
 Case LoadRealProblem(const std::string& folder, const std::string& name);
 

@@ -25,12 +25,15 @@ inline std::vector<Kernel> KernelsAndAuto() {
 struct Outcome {
   std::vector<unsigned char> out, lse, weights, scores;
   bool operator==(const Outcome& other) const {
-    return out == other.out && lse == other.lse && weights == other.weights && scores == other.scores;
+    return out == other.out && lse == other.lse && weights == other.weights &&
+           scores == other.scores;
   }
 };
 
 inline Outcome OutcomeOf(const RandomProblem& p) {
-  const auto bytes = [](const OwnedTensor& tensor) { return tensor.present() ? tensor.Bytes() : std::vector<unsigned char>(); };
+  const auto bytes = [](const OwnedTensor& tensor) {
+    return tensor.present() ? tensor.Bytes() : std::vector<unsigned char>();
+  };
   return {bytes(p.out), bytes(p.lse), bytes(p.weights), bytes(p.scores)};
 }
 
@@ -47,18 +50,23 @@ inline Outcome RunSerial(const Kernel& kernel, RandomProblem& p, PlanOptions opt
 
 // Whether the bits are the same; the result names the first f32 that is not.
 inline testing::AssertionResult Same(const Outcome& got, const Outcome& want) {
-  for (const auto& [name, tensor] : {std::pair<const char*, std::vector<unsigned char> Outcome::*>{"out", &Outcome::out},
-                                     {"lse", &Outcome::lse},
-                                     {"weights", &Outcome::weights},
-                                     {"scores", &Outcome::scores}}) {
+  for (const auto& [name, tensor] :
+       {std::pair<const char*, std::vector<unsigned char> Outcome::*>{"out", &Outcome::out},
+        {"lse", &Outcome::lse},
+        {"weights", &Outcome::weights},
+        {"scores", &Outcome::scores}}) {
     const std::vector<unsigned char>&x = got.*tensor, &y = want.*tensor;
     if (x == y) continue;
-    if (x.size() != y.size()) return testing::AssertionFailure() << name << ": " << x.size() << " bytes, expected " << y.size();
+    if (x.size() != y.size())
+      return testing::AssertionFailure()
+             << name << ": " << x.size() << " bytes, expected " << y.size();
     for (size_t n = 0; n < x.size(); ++n) {
       if (x[n] == y[n]) continue;
       const size_t element = n / 4 * 4;
-      return testing::AssertionFailure() << name << " element " << n / 4 << " = " << DecodeElement(DType::kF32, x.data() + element)
-                                         << ", expected the bits of " << DecodeElement(DType::kF32, y.data() + element);
+      return testing::AssertionFailure()
+             << name << " element " << n / 4 << " = "
+             << DecodeElement(DType::kF32, x.data() + element) << ", expected the bits of "
+             << DecodeElement(DType::kF32, y.data() + element);
     }
   }
   return testing::AssertionSuccess();

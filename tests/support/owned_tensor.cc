@@ -22,7 +22,8 @@ double HalfToDouble(uint16_t bits) {
   const int fraction = bits & 1023;
   double magnitude;
   if (exponent == 31) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
+                              : std::numeric_limits<double>::quiet_NaN();
   } else if (exponent == 0) {
     magnitude = std::ldexp(fraction, -24);
   } else {
@@ -36,7 +37,8 @@ uint16_t DoubleToHalf(double value) {
   if (std::isnan(value)) return sign | 0x7E00;
   const double magnitude = std::fabs(value);
   if (magnitude == 0) return sign;
-  if (magnitude >= 65520) return sign | 0x7C00;  // half a unit above the largest finite value, ties to even
+  // half a unit above the largest finite value, ties to even
+  if (magnitude >= 65520) return sign | 0x7C00;
   int exponent = 0;
   std::frexp(magnitude, &exponent);
   const int unit = std::max(exponent - 11, -24);  // of the last place
@@ -48,10 +50,12 @@ uint16_t DoubleToHalf(double value) {
 }  // namespace
 
 std::string ToString(const Storage& storage) {
-  static const char* const kLayoutNames[] = {"dense", "swapped", "transposed", "reversed", "padded", "page", "sparse"};
-  static const char* const kPlacementNames[] = {"aligned", "unaligned", "before-guard", "after-guard"};
-  std::string text =
-      std::string(kLayoutNames[static_cast<int>(storage.layout)]) + "/" + kPlacementNames[static_cast<int>(storage.placement)];
+  static const char* const kLayoutNames[] = {"dense",  "swapped", "transposed", "reversed",
+                                             "padded", "page",    "sparse"};
+  static const char* const kPlacementNames[] = {"aligned", "unaligned", "before-guard",
+                                                "after-guard"};
+  std::string text = std::string(kLayoutNames[static_cast<int>(storage.layout)]) + "/" +
+                     kPlacementNames[static_cast<int>(storage.placement)];
   for (int a = 0; a < kMaxRank; ++a) {
     if (storage.broadcast >> a & 1) text += "/broadcast" + std::to_string(a);
   }
@@ -86,10 +90,13 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
   const int64_t element = ElementBytes();
   const int row_of_bits = bits() ? rank - 1 : -1;  // the axis whose elements are bits
   if (bits()) {
-    if (storage.layout == Layout::kTransposed || storage.layout == Layout::kSparse) storage.layout = Layout::kPadded;
+    if (storage.layout == Layout::kTransposed || storage.layout == Layout::kSparse)
+      storage.layout = Layout::kPadded;
     storage.broadcast &= ~(1u << row_of_bits);
   }
-  const auto extent = [&](int a) { return a == row_of_bits ? (view_.shape[a] + 7) / 8 : view_.shape[a]; };
+  const auto extent = [&](int a) {
+    return a == row_of_bits ? (view_.shape[a] + 7) / 8 : view_.shape[a];
+  };
 
   // Axes from the innermost in memory to the outermost.
   std::vector<int> order;
@@ -108,7 +115,8 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
     if (n == 0 && storage.layout == Layout::kPage) step = (step + 4095) / 4096 * 4096;
   }
 
-  // The bytes from the first element to the last: what lies behind the last one does not belong to the tensor.
+  // The bytes from the first element to the last: what lies behind the last one does not belong to
+  // the tensor.
   int64_t span = view_.size() == 0 ? 0 : element;
   int64_t origin = 0;
   if (view_.size() != 0) {
@@ -122,7 +130,8 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
     }
   }
   dense_ = !bits();
-  for (int64_t a = rank - 1, next = element; a >= 0; next *= view_.shape[a--]) dense_ = dense_ && view_.stride[a] == next;
+  for (int64_t a = rank - 1, next = element; a >= 0; next *= view_.shape[a--])
+    dense_ = dense_ && view_.stride[a] == next;
   memory_ = Memory(static_cast<size_t>(span), storage.placement, static_cast<size_t>(element));
   view_.data = memory_.data() + origin;
   Reset();
@@ -224,7 +233,8 @@ bool OwnedTensor::ElementUntouched(int64_t element) const {
 
 OwnedTensor OwnedTensor::CopiedTo(Storage storage) const {
   if (!present()) return OwnedTensor();
-  OwnedTensor copy(view_.dtype, std::vector<int64_t>(view_.shape, view_.shape + view_.rank), storage);
+  OwnedTensor copy(view_.dtype, std::vector<int64_t>(view_.shape, view_.shape + view_.rank),
+                   storage);
   for (int64_t n = 0; n < size(); ++n) {
     if (bits()) {
       copy.Set(n, Get(n));
@@ -287,7 +297,8 @@ void EncodeElement(DType dtype, double value, void* to) {
       return;
     }
     case DType::kBF16: {
-      const float rounded = static_cast<float>(value);  // f32 has enough bits more for rounding twice to be harmless to a test
+      // f32 has enough bits more for rounding twice to be harmless to a test
+      const float rounded = static_cast<float>(value);
       uint32_t bits;
       std::memcpy(&bits, &rounded, sizeof bits);
       const uint32_t nearest = bits + 0x7FFF + (bits >> 16 & 1);

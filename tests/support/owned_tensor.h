@@ -23,8 +23,9 @@ enum class Layout {
   kPage,        // rows at multiples of 4 KiB
   kSparse,      // every other element: the innermost stride is two elements
 };
-constexpr Layout kLayouts[] = {Layout::kDense,  Layout::kSwapped, Layout::kTransposed, Layout::kReversed,
-                               Layout::kPadded, Layout::kPage,    Layout::kSparse};
+constexpr Layout kLayouts[] = {Layout::kDense,    Layout::kSwapped, Layout::kTransposed,
+                               Layout::kReversed, Layout::kPadded,  Layout::kPage,
+                               Layout::kSparse};
 
 // Where the memory lies.
 enum class Placement {
@@ -33,7 +34,8 @@ enum class Placement {
   kBeforeGuard,  // the last element ends where an inaccessible page begins
   kAfterGuard,   // the first element begins where an inaccessible page ends
 };
-constexpr Placement kPlacements[] = {Placement::kAligned, Placement::kUnaligned, Placement::kBeforeGuard, Placement::kAfterGuard};
+constexpr Placement kPlacements[] = {Placement::kAligned, Placement::kUnaligned,
+                                     Placement::kBeforeGuard, Placement::kAfterGuard};
 
 struct Storage {
   Layout layout = Layout::kDense;
@@ -56,10 +58,11 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-// Every byte starts as kFill. Four or two of them make a NaN, so padding that is read by mistake shows in the result; the padding of bits is true.
+// Every byte starts as kFill. Four or two of them make a NaN, so padding that is read by mistake
+// shows in the result; the padding of bits is true.
 //
-// Rows of bits (kBit) are whole bytes in order: kTransposed and kSparse mean kPadded for them, kReversed leaves the innermost axis as it is, and that axis
-// cannot be broadcast by a stride.
+// Rows of bits (kBit) are whole bytes in order: kTransposed and kSparse mean kPadded for them,
+// kReversed leaves the innermost axis as it is, and that axis cannot be broadcast by a stride.
 class OwnedTensor {
  public:
   static constexpr unsigned char kFill = 0xFF;
@@ -82,11 +85,12 @@ class OwnedTensor {
   // Gives each element next(); a broadcast element keeps the last of its values.
   void Fill(const std::function<double()>& next);
 
-  std::vector<double> Dense() const;         // C order
-  std::vector<unsigned char> Bytes() const;  // the elements' bytes in C order (a byte for each bit): for bit-identity
-  void Reset();                              // all bytes to kFill, padding included
-  bool Untouched() const;                    // all bytes are kFill
-  bool PaddingUntouched() const;             // all bytes outside the elements are
+  std::vector<double> Dense() const;  // C order
+  // the elements' bytes in C order (a byte for each bit): for bit-identity
+  std::vector<unsigned char> Bytes() const;
+  void Reset();                   // all bytes to kFill, padding included
+  bool Untouched() const;         // all bytes are kFill
+  bool PaddingUntouched() const;  // all bytes outside the elements are
   bool ElementUntouched(int64_t element) const;
   // The same elements in other memory.
   OwnedTensor CopiedTo(Storage storage) const;
@@ -96,7 +100,9 @@ class OwnedTensor {
   int64_t ElementBytes() const { return bits() ? 1 : SizeOf(view_.dtype); }
   // Of the byte that holds it, when elements are bits.
   unsigned char* Address(int64_t element) const;
-  int BitOf(int64_t element) const { return static_cast<int>(element % view_.shape[view_.rank - 1] % 8); }
+  int BitOf(int64_t element) const {
+    return static_cast<int>(element % view_.shape[view_.rank - 1] % 8);
+  }
 
   Memory memory_;
   MutableTensorView view_;

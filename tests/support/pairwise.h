@@ -1,4 +1,5 @@
-// Covering arrays: few rows in which every pair of values of every two factors occurs (Cohen et al. 1997, "The AETG System").
+// Covering arrays: few rows in which every pair of values of every two factors occurs (Cohen et al.
+// 1997, "The AETG System").
 #ifndef FOVEA_TESTS_SUPPORT_PAIRWISE_H_
 #define FOVEA_TESTS_SUPPORT_PAIRWISE_H_
 
@@ -13,7 +14,8 @@ namespace fovea::test {
 inline std::vector<std::vector<int>> CoverPairs(const std::vector<int>& levels, uint64_t seed) {
   const size_t factors = levels.size();
   Random random(seed);
-  std::vector<size_t> first(factors + 1, 0);  // number of the first value of a factor, all values counted through
+  // number of the first value of a factor, all values counted through
+  std::vector<size_t> first(factors + 1, 0);
   for (size_t f = 0; f < factors; ++f) first[f + 1] = first[f] + static_cast<size_t>(levels[f]);
   const size_t values = first[factors];
   std::vector<char> open(values * values, 0);  // pairs not yet covered, both ways
@@ -23,14 +25,16 @@ inline std::vector<std::vector<int>> CoverPairs(const std::vector<int>& levels, 
     for (size_t g = 0; g < factors; ++g) {
       if (f == g) continue;
       for (size_t x = first[f]; x < first[f + 1]; ++x) {
-        for (size_t y = first[g]; y < first[g + 1]; ++y) open[x * values + y] = 1, ++open_of[x], ++left;
+        for (size_t y = first[g]; y < first[g + 1]; ++y)
+          open[x * values + y] = 1, ++open_of[x], ++left;
       }
     }
   }
 
   std::vector<std::vector<int>> rows;
   while (left != 0) {
-    // Start from the value with the most open pairs, then give each other factor, in random order, the value that covers most.
+    // Start from the value with the most open pairs, then give each other factor, in random order,
+    // the value that covers most.
     size_t start = 0;
     for (size_t x = 1; x < values; ++x) {
       if (open_of[x] > open_of[start]) start = x;

@@ -1,4 +1,5 @@
-// A small generator with the same numbers on every compiler and machine, and the seed that all random tests start from.
+// A small generator with the same numbers on every compiler and machine, and the seed that all
+// random tests start from.
 #ifndef FOVEA_TESTS_SUPPORT_RANDOM_H_
 #define FOVEA_TESTS_SUPPORT_RANDOM_H_
 
@@ -8,7 +9,8 @@
 
 namespace fovea::test {
 
-// SplitMix64 (Steele, Lea, Flood 2014): the standard distributions differ between standard libraries, a printed seed must not.
+// SplitMix64 (Steele, Lea, Flood 2014): the standard distributions differ between standard
+// libraries, a printed seed must not.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -35,7 +37,8 @@ class Random {
   }
   template <class Container>
   void Shuffle(Container& items) {
-    for (size_t n = items.size(); n > 1; --n) std::swap(items[n - 1], items[static_cast<size_t>(Below(static_cast<int64_t>(n)))]);
+    for (size_t n = items.size(); n > 1; --n)
+      std::swap(items[n - 1], items[static_cast<size_t>(Below(static_cast<int64_t>(n)))]);
   }
 
  private:
@@ -48,8 +51,8 @@ inline uint64_t BaseSeed() {
   return seed == nullptr ? 20240917u : std::strtoull(seed, nullptr, 10);
 }
 
-// Slow machines (emulators, sanitizers) run every n-th problem of the large grids and thin lists (support/thin.h): n = FOVEA_TEST_EVERY, 1 by
-// default.
+// Slow machines (emulators, sanitizers) run every n-th problem of the large grids and thin lists
+// (support/thin.h): n = FOVEA_TEST_EVERY, 1 by default.
 inline int64_t GridStep() {
   const char* every = std::getenv("FOVEA_TEST_EVERY");
   const long long n = every == nullptr ? 1 : std::atoll(every);

@@ -37,8 +37,9 @@ std::vector<int64_t> Shape(Axes axes, const ProblemSpec& s, int64_t Tq, int64_t 
 int64_t Blocks(int64_t T, int64_t block) { return (T + block - 1) / block; }
 
 const char* Name(Axes axes) {
-  static const char* const kNames[] = {"absent",     "[Tk]",       "[Tq,Tk]",      "[Hq,Tq,Tk]", "[Hq,1,Tk]",
-                                       "[B,1,1,Tk]", "[B,1,Tq,1]", "[B,Hq,Tq,Tk]", "[1]"};
+  static const char* const kNames[] = {"absent",     "[Tk]",         "[Tq,Tk]",
+                                       "[Hq,Tq,Tk]", "[Hq,1,Tk]",    "[B,1,1,Tk]",
+                                       "[B,1,Tq,1]", "[B,Hq,Tq,Tk]", "[1]"};
   return kNames[static_cast<int>(axes)];
 }
 
@@ -48,13 +49,16 @@ const char* Name(ScoreStage stage) {
 }
 
 // Calls f with each row of a packed tensor that belongs to no sequence.
-void ForEachSpareRow(const OwnedTensor& cu_seqlens, int64_t rows, const std::function<void(int64_t row)>& f) {
+void ForEachSpareRow(const OwnedTensor& cu_seqlens, int64_t rows,
+                     const std::function<void(int64_t row)>& f) {
   for (int64_t t = 0; t < rows; ++t) {
-    if (t < cu_seqlens.Get(0) || t >= cu_seqlens.Get(cu_seqlens.size() - 1)) f(t);  // sequences leave no gap between them
+    // sequences leave no gap between them
+    if (t < cu_seqlens.Get(0) || t >= cu_seqlens.Get(cu_seqlens.size() - 1)) f(t);
   }
 }
 
-// Where B sequences begin and end: one of T rows, the others empty or shorter, a few rows before and behind them. *rows counts them all.
+// Where B sequences begin and end: one of T rows, the others empty or shorter, a few rows before
+// and behind them. *rows counts them all.
 OwnedTensor RandomSequences(DType dtype, int64_t B, int64_t T, Random& random, int64_t* rows) {
   OwnedTensor cu_seqlens(dtype, {B + 1});
   const int64_t longest = B == 0 ? 0 : random.Below(B);
@@ -78,21 +82,26 @@ void SetRow(OwnedTensor& tensor, int64_t batch, int64_t row, double value) {
 
 std::string ToString(const ProblemSpec& s) {
   std::ostringstream text;
-  text << "B " << s.B << ", heads " << s.Hq << "/" << s.Hkv << ", T " << s.Tq << "x" << s.Tk << ", d " << s.dk << "/" << s.dv;
+  text << "B " << s.B << ", heads " << s.Hq << "/" << s.Hkv << ", T " << s.Tq << "x" << s.Tk
+       << ", d " << s.dk << "/" << s.dv;
   if (s.scale) text << ", scale " << *s.scale;
   if (s.softcap != 0) text << ", softcap " << s.softcap;
   if (s.alibi) text << ", alibi";
   if (s.sinks) text << ", sinks";
-  if (s.bias != Axes::kAbsent) text << ", bias " << fovea::Name(s.bias_type) << Name(s.bias) << " removes " << s.bias_removes;
-  if (s.mask != Axes::kAbsent) text << ", mask " << fovea::Name(s.mask_type) << Name(s.mask) << " allows " << s.mask_allows;
+  if (s.bias != Axes::kAbsent)
+    text << ", bias " << fovea::Name(s.bias_type) << Name(s.bias) << " removes " << s.bias_removes;
+  if (s.mask != Axes::kAbsent)
+    text << ", mask " << fovea::Name(s.mask_type) << Name(s.mask) << " allows " << s.mask_allows;
   if (s.fixed_mask) text << ", fixed";
   if (s.block_map != Axes::kAbsent) {
-    text << ", block map " << fovea::Name(s.block_map_type) << Name(s.block_map) << " of " << s.block_queries << "x" << s.block_keys
-         << " allows " << s.block_map_allows;
+    text << ", block map " << fovea::Name(s.block_map_type) << Name(s.block_map) << " of "
+         << s.block_queries << "x" << s.block_keys << " allows " << s.block_map_allows;
   }
   if (s.parents != DType::kNone) text << ", tree " << fovea::Name(s.parents);
-  if (s.causal != Causal::kNone) text << (s.causal == Causal::kTopLeft ? ", causal top-left" : ", causal bottom-right");
-  if (s.window.left != -1 || s.window.right != -1) text << ", window " << s.window.left << "," << s.window.right;
+  if (s.causal != Causal::kNone)
+    text << (s.causal == Causal::kTopLeft ? ", causal top-left" : ", causal bottom-right");
+  if (s.window.left != -1 || s.window.right != -1)
+    text << ", window " << s.window.left << "," << s.window.right;
   if (s.query_offset) text << ", offset " << *s.query_offset;
   if (s.query_offsets != DType::kNone) text << ", offsets " << fovea::Name(s.query_offsets);
   if (s.q_lengths != DType::kNone) text << ", q_lengths " << fovea::Name(s.q_lengths);
@@ -136,7 +145,10 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   }
   if (s.bias != Axes::kAbsent) {
     bias = OwnedTensor(s.bias_type, Shape(s.bias, s, s.Tq, s.Tk), s.rest);
-    bias.Fill([&] { return random.Chance(s.bias_removes) ? -std::numeric_limits<double>::infinity() : random.Normal(); });
+    bias.Fill([&] {
+      return random.Chance(s.bias_removes) ? -std::numeric_limits<double>::infinity()
+                                           : random.Normal();
+    });
   }
   if (s.mask != Axes::kAbsent) {
     mask = OwnedTensor(s.mask_type, Shape(s.mask, s, s.Tq, s.Tk), s.rest);
@@ -144,18 +156,22 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   }
   if (s.q_lengths != DType::kNone) {
     q_lengths = OwnedTensor(s.q_lengths, {s.B});
-    for (int64_t b = 0; b < s.B; ++b) q_lengths.Set(b, static_cast<double>(random.Between(0, QueriesOf(b).count)));
+    for (int64_t b = 0; b < s.B; ++b)
+      q_lengths.Set(b, static_cast<double>(random.Between(0, QueriesOf(b).count)));
   }
   if (s.kv_lengths != DType::kNone) {
     kv_lengths = OwnedTensor(s.kv_lengths, {s.B});
-    for (int64_t b = 0; b < s.B; ++b) kv_lengths.Set(b, static_cast<double>(random.Between(0, KeysOf(b).count)));
+    for (int64_t b = 0; b < s.B; ++b)
+      kv_lengths.Set(b, static_cast<double>(random.Between(0, KeysOf(b).count)));
   }
   if (s.query_offsets != DType::kNone) {
     query_offsets = OwnedTensor(s.query_offsets, {s.B});
     query_offsets.Fill([&] { return static_cast<double>(random.Between(-s.Tq, s.Tk)); });
   }
   if (s.block_map != Axes::kAbsent) {
-    block_map = OwnedTensor(s.block_map_type, Shape(s.block_map, s, Blocks(s.Tq, s.block_queries), Blocks(s.Tk, s.block_keys)), s.rest);
+    block_map = OwnedTensor(
+        s.block_map_type,
+        Shape(s.block_map, s, Blocks(s.Tq, s.block_queries), Blocks(s.Tk, s.block_keys)), s.rest);
     block_map.Fill([&] { return random.Chance(s.block_map_allows) ? 1.0 : 0.0; });
   }
   if (s.parents != DType::kNone) {
@@ -182,11 +198,13 @@ void RandomProblem::SpoilWhatIsNotThere() {
     // Only where every axis is stored: with a batch axis of stride 0 the longest sequence decides.
     if ((tensor == &k ? spec.k : spec.v).broadcast != 0) continue;
     if (cu_seqlens_k.present()) {
-      ForEachSpareRow(cu_seqlens_k, k.view().shape[2], [&](int64_t t) { SetRow(*tensor, 0, t, nan); });
+      ForEachSpareRow(cu_seqlens_k, k.view().shape[2],
+                      [&](int64_t t) { SetRow(*tensor, 0, t, nan); });
     }
     for (int64_t b = 0; b < spec.B; ++b) {
       const Rows keys = KeysOf(b);
-      for (int64_t j = KvLength(b); j < keys.count; ++j) SetRow(*tensor, keys.batch, keys.first + j, nan);
+      for (int64_t j = KvLength(b); j < keys.count; ++j)
+        SetRow(*tensor, keys.batch, keys.first + j, nan);
     }
   }
 }
@@ -212,7 +230,8 @@ void RandomProblem::Refresh() {
   score.alibi_slopes = alibi_slopes.view();
   score.bias = bias.view();
   score.mask = mask.view();
-  if (block_map.present()) score.block_map = {block_map.view(), spec.block_queries, spec.block_keys};
+  if (block_map.present())
+    score.block_map = {block_map.view(), spec.block_queries, spec.block_keys};
   score.parents = parents.view();
   score.query_offsets = query_offsets.view();
   score.q_lengths = q_lengths.view();
@@ -227,14 +246,18 @@ void RandomProblem::ResetOutputs() {
   scores.Reset();
 }
 
-bool RandomProblem::OutputsUntouched() const { return out.Untouched() && lse.Untouched() && weights.Untouched() && scores.Untouched(); }
+bool RandomProblem::OutputsUntouched() const {
+  return out.Untouched() && lse.Untouched() && weights.Untouched() && scores.Untouched();
+}
 
 bool RandomProblem::OutputPaddingUntouched() const {
-  bool untouched = out.PaddingUntouched() && lse.PaddingUntouched() && weights.PaddingUntouched() && scores.PaddingUntouched();
+  bool untouched = out.PaddingUntouched() && lse.PaddingUntouched() && weights.PaddingUntouched() &&
+                   scores.PaddingUntouched();
   if (!cu_seqlens_q.present()) return untouched;
   ForEachSpareRow(cu_seqlens_q, out.view().shape[2], [&](int64_t t) {
     for (int64_t h = 0; h < spec.Hq; ++h) {
-      for (int64_t c = 0; c < spec.dv; ++c) untouched = untouched && out.ElementUntouched(out.Number({0, h, t, c}));
+      for (int64_t c = 0; c < spec.dv; ++c)
+        untouched = untouched && out.ElementUntouched(out.Number({0, h, t, c}));
       if (lse.present()) untouched = untouched && lse.ElementUntouched(lse.Number({0, h, t}));
     }
   });
@@ -264,21 +287,26 @@ bool RandomProblem::InBand(int64_t b, int64_t i, int64_t j) const {
 
 bool RandomProblem::Visible(int64_t b, int64_t h, int64_t i, int64_t j) const {
   if (!InBand(b, i, j)) return false;
-  if (block_map.present() && Broadcast(block_map, b, h, i / spec.block_queries, j / spec.block_keys) == 0) return false;
+  if (block_map.present() &&
+      Broadcast(block_map, b, h, i / spec.block_queries, j / spec.block_keys) == 0)
+    return false;
   if (parents.present() && j >= Offset(b)) {
     int64_t node = i;
     while (node > j - Offset(b)) node = static_cast<int64_t>(parents.At({b, node}));
     if (node != j - Offset(b)) return false;
   }
   if (mask.present() && Broadcast(mask, b, h, i, j) == 0) return false;
-  return !(bias.present() && Broadcast(bias, b, h, i, j) == -std::numeric_limits<double>::infinity());
+  return !(bias.present() &&
+           Broadcast(bias, b, h, i, j) == -std::numeric_limits<double>::infinity());
 }
 
-double RandomProblem::Broadcast(const OwnedTensor& tensor, int64_t b, int64_t h, int64_t i, int64_t j) {
+double RandomProblem::Broadcast(const OwnedTensor& tensor, int64_t b, int64_t h, int64_t i,
+                                int64_t j) {
   const TensorView view = tensor.view();
   const int64_t index[] = {b, h, i, j};
   int64_t number = 0;
-  for (int a = 0; a < view.rank; ++a) number = number * view.shape[a] + (view.shape[a] == 1 ? 0 : index[4 - view.rank + a]);
+  for (int a = 0; a < view.rank; ++a)
+    number = number * view.shape[a] + (view.shape[a] == 1 ? 0 : index[4 - view.rank + a]);
   return tensor.Get(number);
 }
 

@@ -12,7 +12,8 @@
 
 namespace fovea::test {
 
-// Which axes of [B, Hq, Tq, Tk] a bias or mask has, or of [B, Hq, ⌈Tq/queries⌉, ⌈Tk/keys⌉] a block map.
+// Which axes of [B, Hq, Tq, Tk] a bias or mask has, or of [B, Hq, ⌈Tq/queries⌉, ⌈Tk/keys⌉] a block
+// map.
 enum class Axes {
   kAbsent,
   kK,     // [Tk]
@@ -24,7 +25,8 @@ enum class Axes {
   kBHQK,  // [B, Hq, Tq, Tk]
   k1,     // [1]
 };
-constexpr Axes kAllAxes[] = {Axes::kAbsent, Axes::kK, Axes::kQK, Axes::kHQK, Axes::kH1K, Axes::kB11K, Axes::kB1Q1, Axes::kBHQK, Axes::k1};
+constexpr Axes kAllAxes[] = {Axes::kAbsent, Axes::kK,    Axes::kQK,   Axes::kHQK, Axes::kH1K,
+                             Axes::kB11K,   Axes::kB1Q1, Axes::kBHQK, Axes::k1};
 
 struct ProblemSpec {
   // With cu_seqlens the longest sequence has Tq queries or Tk keys.
@@ -65,13 +67,15 @@ struct ProblemSpec {
 };
 std::string ToString(const ProblemSpec& spec);
 
-// Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets, masks uniform. Trees are chains that branch and begin anew. Of packed
-// sequences one is the longest, each other one empty or shorter, and up to three rows lie before the first and behind the last one. K and V at and behind
-// kv_lengths, rows outside of every sequence, and all padding hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
+// Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths,
+// offsets, masks uniform. Trees are chains that branch and begin anew. Of packed sequences one is
+// the longest, each other one empty or shorter, and up to three rows lie before the first and
+// behind the last one. K and V at and behind kv_lengths, rows outside of every sequence, and all
+// padding hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
 struct RandomProblem {
   ProblemSpec spec;
-  OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes, query_offsets, q_lengths, kv_lengths, sinks,
-      cu_seqlens_q, cu_seqlens_k;
+  OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes,
+      query_offsets, q_lengths, kv_lengths, sinks, cu_seqlens_q, cu_seqlens_k;
   Problem problem;
 
   RandomProblem(const ProblemSpec& spec, uint64_t seed);
@@ -86,8 +90,12 @@ struct RandomProblem {
   };
   Rows QueriesOf(int64_t b) const { return RowsOf(cu_seqlens_q, b, spec.Tq); }
   Rows KeysOf(int64_t b) const { return RowsOf(cu_seqlens_k, b, spec.Tk); }
-  int64_t KvLength(int64_t b) const { return kv_lengths.present() ? static_cast<int64_t>(kv_lengths.Get(b)) : KeysOf(b).count; }
-  int64_t QLength(int64_t b) const { return q_lengths.present() ? static_cast<int64_t>(q_lengths.Get(b)) : QueriesOf(b).count; }
+  int64_t KvLength(int64_t b) const {
+    return kv_lengths.present() ? static_cast<int64_t>(kv_lengths.Get(b)) : KeysOf(b).count;
+  }
+  int64_t QLength(int64_t b) const {
+    return q_lengths.present() ? static_cast<int64_t>(q_lengths.Get(b)) : QueriesOf(b).count;
+  }
   int64_t Offset(int64_t b) const;
   // By causal, window and lengths alone: what Cost counts.
   bool InBand(int64_t b, int64_t i, int64_t j) const;

@@ -1,5 +1,6 @@
-// The safetensors format, as far as the test data needs it: an 8-byte little-endian header length, a JSON header, raw data in C order.
-// Independent of the program's reader on purpose. Test data is trusted: anything wrong with it throws.
+// The safetensors format, as far as the test data needs it: an 8-byte little-endian header length,
+// a JSON header, raw data in C order. Independent of the program's reader on purpose. Test data is
+// trusted: anything wrong with it throws.
 #ifndef FOVEA_TESTS_SUPPORT_SAFETENSORS_H_
 #define FOVEA_TESTS_SUPPORT_SAFETENSORS_H_
 

@@ -18,8 +18,9 @@
 
 namespace fovea::test {
 
-// Where a list of the running test begins: at each of the first `step` elements before at any of them again, in an order drawn anew for each round.
-// Lists are told apart by the line that they stand in, and forgotten when the test ends: a test does the same alone as among others.
+// Where a list of the running test begins: at each of the first `step` elements before at any of
+// them again, in an order drawn anew for each round. Lists are told apart by the line that they
+// stand in, and forgotten when the test ends: a test does the same alone as among others.
 inline size_t FirstOfThinned(size_t step, int line) {
   struct Round {
     std::vector<size_t> order;
@@ -33,7 +34,8 @@ inline size_t FirstOfThinned(size_t step, int line) {
     running = current;
     rounds.clear();
     uint64_t seed = BaseSeed();
-    for (const char* c = current == nullptr ? "" : current->name(); *c != 0; ++c) seed = 31 * seed + static_cast<unsigned char>(*c);
+    for (const char* c = current == nullptr ? "" : current->name(); *c != 0; ++c)
+      seed = 31 * seed + static_cast<unsigned char>(*c);
     random = Random(seed);  // other items in other tests
   }
   Round& round = rounds[{line, step}];
@@ -45,8 +47,9 @@ inline size_t FirstOfThinned(size_t step, int line) {
   return round.order[round.used++];
 }
 
-// Every n-th of the items, one at least: n = GridStep(), or `most` if that is less. A line that is run again begins with another item each time,
-// so that a loop over a whole list and a loop over a thinned one inside it meet every item of both, and in the end every pair.
+// Every n-th of the items, one at least: n = GridStep(), or `most` if that is less. A line that is
+// run again begins with another item each time, so that a loop over a whole list and a loop over a
+// thinned one inside it meet every item of both, and in the end every pair.
 template <class Container>
 auto Thinned(const Container& items, int64_t most = INT64_MAX, int line = __builtin_LINE()) {
   std::vector<std::decay_t<decltype(*std::begin(items))>> some(std::begin(items), std::end(items));
@@ -58,7 +61,8 @@ auto Thinned(const Container& items, int64_t most = INT64_MAX, int line = __buil
   return some;
 }
 template <class T>
-std::vector<T> Thinned(std::initializer_list<T> items, int64_t most = INT64_MAX, int line = __builtin_LINE()) {
+std::vector<T> Thinned(std::initializer_list<T> items, int64_t most = INT64_MAX,
+                       int line = __builtin_LINE()) {
   return Thinned(std::vector<T>(items), most, line);
 }
 

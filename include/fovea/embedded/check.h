@@ -19,7 +19,9 @@ struct Sequence {
 inline Sequence SequenceOf(const Problem& p, int64_t b) {
   Sequence s;
   s.q_length = p.q_lengths != nullptr ? p.q_lengths[b] : p.Tq;
-  s.kv_length = p.rings != nullptr ? p.rings[b].count : p.kv_lengths != nullptr ? p.kv_lengths[b] : p.Tk;
+  s.kv_length = p.rings != nullptr        ? p.rings[b].count
+                : p.kv_lengths != nullptr ? p.kv_lengths[b]
+                                          : p.Tk;
   s.first_row = p.rings != nullptr ? p.rings[b].head : 0;
   s.rows = p.Tk;
   if (p.query_offsets != nullptr) {
@@ -27,7 +29,9 @@ inline Sequence SequenceOf(const Problem& p, int64_t b) {
   } else if (p.query_offset != kNoOffset) {
     s.offset = p.query_offset;
   } else {
-    s.offset = p.causal == Causal::kBottomRight || (p.rings != nullptr && p.causal == Causal::kNone) ? s.kv_length - s.q_length : 0;
+    s.offset = p.causal == Causal::kBottomRight || (p.rings != nullptr && p.causal == Causal::kNone)
+                   ? s.kv_length - s.q_length
+                   : 0;
   }
   return s;
 }
@@ -45,7 +49,9 @@ bool IsCountable(const View& view, int64_t heads, int64_t rows, int64_t channels
   }
   for (int a = 0; a < 4; ++a) {
     int64_t reach;
-    if (__builtin_mul_overflow(shape[a] - 1, view.stride[a], &reach) || __builtin_mul_overflow(elements, shape[a], &elements)) return false;
+    if (__builtin_mul_overflow(shape[a] - 1, view.stride[a], &reach) ||
+        __builtin_mul_overflow(elements, shape[a], &elements))
+      return false;
     int64_t& side = reach < 0 ? below : above;
     if (__builtin_add_overflow(side, reach, &side)) return false;
   }
@@ -55,11 +61,14 @@ bool IsCountable(const View& view, int64_t heads, int64_t rows, int64_t channels
 inline Error CheckSequences(const Problem& p) {
   for (int64_t b = 0; b < p.B; ++b) {
     if (p.query_offsets != nullptr && !IsOffset(p.query_offsets[b])) return Error::kOffset;
-    if (p.q_lengths != nullptr && (p.q_lengths[b] < 0 || p.q_lengths[b] > p.Tq)) return Error::kLength;
-    if (p.kv_lengths != nullptr && (p.kv_lengths[b] < 0 || p.kv_lengths[b] > p.Tk)) return Error::kLength;
+    if (p.q_lengths != nullptr && (p.q_lengths[b] < 0 || p.q_lengths[b] > p.Tq))
+      return Error::kLength;
+    if (p.kv_lengths != nullptr && (p.kv_lengths[b] < 0 || p.kv_lengths[b] > p.Tk))
+      return Error::kLength;
     if (p.rings == nullptr) continue;
     const Ring& ring = p.rings[b];
-    if (ring.capacity != p.Tk || ring.count < 0 || ring.count > ring.capacity || ring.head < 0 || ring.head >= (p.Tk > 0 ? p.Tk : 1)) {
+    if (ring.capacity != p.Tk || ring.count < 0 || ring.count > ring.capacity || ring.head < 0 ||
+        ring.head >= (p.Tk > 0 ? p.Tk : 1)) {
       return Error::kRing;
     }
   }
@@ -74,18 +83,21 @@ inline Error Check(const Problem& p) {
   if (p.B > 0 && p.Tq > 0 && (p.Hq == 0 || p.Hkv == 0)) return Error::kSize;
   if (p.Hkv > 0 && p.Hq % p.Hkv != 0) return Error::kHeads;
   if (p.dk > kMostChannels || p.dv > kMostChannels) return Error::kUnsupported;
-  if (!IsType(p.q.type) || !IsType(p.k.type) || !IsType(p.v.type) || !IsType(p.out.type)) return Error::kType;
+  if (!IsType(p.q.type) || !IsType(p.k.type) || !IsType(p.v.type) || !IsType(p.out.type))
+    return Error::kType;
   if (p.lse.data != nullptr && p.lse.type != Type::kF32) return Error::kType;
   if (p.bias.data != nullptr && !IsType(p.bias.type)) return Error::kType;
-  if (!IsCountable(p.q, p.Hq, p.Tq, p.dk, p.B) || !IsCountable(p.k, p.Hkv, p.Tk, p.dk, p.B) || !IsCountable(p.v, p.Hkv, p.Tk, p.dv, p.B) ||
-      !IsCountable(p.out, p.Hq, p.Tq, p.dv, p.B) || (p.lse.data != nullptr && !IsCountable(p.lse, p.Hq, p.Tq, 1, p.B)) ||
+  if (!IsCountable(p.q, p.Hq, p.Tq, p.dk, p.B) || !IsCountable(p.k, p.Hkv, p.Tk, p.dk, p.B) ||
+      !IsCountable(p.v, p.Hkv, p.Tk, p.dv, p.B) || !IsCountable(p.out, p.Hq, p.Tq, p.dv, p.B) ||
+      (p.lse.data != nullptr && !IsCountable(p.lse, p.Hq, p.Tq, 1, p.B)) ||
       (p.bias.data != nullptr && !IsCountable(p.bias, p.Hq, p.Tq, p.Tk, p.B))) {
     return Error::kStride;
   }
   if (p.has_scale && !IsFinite(static_cast<double>(p.scale))) return Error::kScale;
   if (p.causal < Causal::kNone || p.causal > Causal::kBottomRight) return Error::kCausal;
   if (p.window_left < -1 || p.window_right < -1) return Error::kWindow;
-  if (p.query_offset != kNoOffset && (!IsOffset(p.query_offset) || p.query_offsets != nullptr)) return Error::kOffset;
+  if (p.query_offset != kNoOffset && (!IsOffset(p.query_offset) || p.query_offsets != nullptr))
+    return Error::kOffset;
   if (p.rings != nullptr && p.kv_lengths != nullptr) return Error::kRing;
   if (const Error error = CheckSequences(p); error != Error::kOk) return error;
   if (p.B == 0 || p.Hq == 0) return Error::kOk;
@@ -94,8 +106,9 @@ inline Error Check(const Problem& p) {
   return Error::kOk;
 }
 
-// The same problem, in which axes of at most one element have a stride of 0, the last one that of dense elements: nothing lies at their strides, so that
-// any number is legal, but a step of it may leave the address space.
+// The same problem, in which axes of at most one element have a stride of 0, the last one that of
+// dense elements: nothing lies at their strides, so that any number is legal, but a step of it may
+// leave the address space.
 inline Problem WithStridesInMemory(Problem p) {
   const auto settle = [&p](auto& view, int64_t heads, int64_t rows, int64_t channels) {
     const int64_t shape[4] = {p.B, heads, rows, channels};

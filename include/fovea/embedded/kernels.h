@@ -1,8 +1,10 @@
-// The loops of multiply-adds, for the two ways in which a tile lies across lanes. Knows nothing of masks, types of the caller or softmax.
+// The loops of multiply-adds, for the two ways in which a tile lies across lanes. Knows nothing of
+// masks, types of the caller or softmax.
 //
-// Many query rows: lanes hold queries. Scores lie S[key][row], Q and O [channel][row]; K and V are read a scalar at a time, as broadcasts, so that there is no
-// horizontal reduction. Few query rows (decoding): lanes hold the head dimension of K and V, which are read once for all rows; S[row][key], Q and O
-// [row][channel].
+// Many query rows: lanes hold queries. Scores lie S[key][row], Q and O [channel][row]; K and V are
+// read a scalar at a time, as broadcasts, so that there is no horizontal reduction. Few query rows
+// (decoding): lanes hold the head dimension of K and V, which are read once for all rows;
+// S[row][key], Q and O [row][channel].
 #ifndef FOVEA_EMBEDDED_KERNELS_H_
 #define FOVEA_EMBEDDED_KERNELS_H_
 
@@ -38,7 +40,8 @@ void InRuns(int64_t n, const F& f, int64_t from = 0) {
   }
 }
 
-// Scalars (keys of S, channels of O) that are held beside two vectors of queries: with those and a broadcast they fill the register file.
+// Scalars (keys of S, channels of O) that are held beside two vectors of queries: with those and a
+// broadcast they fill the register file.
 constexpr int kTileScalars = kManyRegisters ? 12 : 6;
 template <class F>
 void InTileRuns(int64_t n, const F& f) {
@@ -49,12 +52,15 @@ void InTileRuns(int64_t n, const F& f) {
   }
 }
 
-// Terms of q·k that are summed in one chain; longer heads are sums of such sums, since rounding grows with the chain.
+// Terms of q·k that are summed in one chain; longer heads are sums of such sums, since rounding
+// grows with the chain.
 constexpr int64_t kChain = 128;
 
-// s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of queries.
+// s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of
+// queries.
 template <int kKeys, int kVectors>
-FOVEA_EMBEDDED_HOT void TileScores(const float* __restrict k, int64_t k_stride, const float* __restrict q, int64_t dk, bool add,
+FOVEA_EMBEDDED_HOT void TileScores(const float* __restrict k, int64_t k_stride,
+                                   const float* __restrict q, int64_t dk, bool add,
                                    float* __restrict s) {
   constexpr int kRows = kVectors * kLanes;
   V sum[kKeys][kVectors];
@@ -87,7 +93,8 @@ FOVEA_EMBEDDED_HOT void TileScores(const float* __restrict k, int64_t k_stride, 
 
 // o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels.
 template <int kChannels, int kVectors>
-FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v_stride, const float* __restrict p, int64_t keys,
+FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v_stride,
+                                       const float* __restrict p, int64_t keys,
                                        const float* __restrict alpha, float* __restrict o) {
   constexpr int kRows = kVectors * kLanes;
   V sum[kChannels][kVectors];
@@ -115,9 +122,11 @@ FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v
   }
 }
 
-// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with zeros to whole vectors.
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with
+// zeros to whole vectors.
 template <int kKeys, int kRows, class T>
-FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride, const float* __restrict q, int64_t q_stride, int64_t dk,
+FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
+                                     const float* __restrict q, int64_t q_stride, int64_t dk,
                                      float* __restrict s, int64_t s_stride) {
   V sum[kRows][4];
   FOVEA_EMBEDDED_UNROLL
@@ -143,10 +152,13 @@ FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride, co
   for (int r = 0; r < kRows; ++r) SumsOfLanes(sum[r], s + r * s_stride, kKeys);
 }
 
-// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of channels, of which the last holds `last` (≤ kLanes).
+// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
+// channels, of which the last holds `last` (≤ kLanes).
 template <int kChannels, int kRows, class T>
-FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stride, const float* __restrict p, int64_t p_stride,
-                                      int64_t keys, const float* __restrict alpha, float* __restrict o, int64_t o_stride, int64_t last) {
+FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stride,
+                                      const float* __restrict p, int64_t p_stride, int64_t keys,
+                                      const float* __restrict alpha, float* __restrict o,
+                                      int64_t o_stride, int64_t last) {
   V sum[kRows][kChannels];
   FOVEA_EMBEDDED_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -160,7 +172,8 @@ FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stri
     for (int r = 0; r < kRows; ++r) pv[r] = V(p[r * p_stride + j]);
     FOVEA_EMBEDDED_UNROLL
     for (int c = 0; c < kChannels; ++c) {
-      const V x = kChannels > 1 || last == kLanes ? LoadWidened(values + c * kLanes) : LoadWidened(values + c * kLanes, last);
+      const V x = kChannels > 1 || last == kLanes ? LoadWidened(values + c * kLanes)
+                                                  : LoadWidened(values + c * kLanes, last);
       FOVEA_EMBEDDED_UNROLL
       for (int r = 0; r < kRows; ++r) sum[r][c] = xsimd::fma(x, pv[r], sum[r][c]);
     }
@@ -172,7 +185,8 @@ FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stri
   }
 }
 
-// What is read next, prefetched a few rows at each call of a micro-kernel: rows of K, then of V. A hint; it changes no result.
+// What is read next, prefetched a few rows at each call of a micro-kernel: rows of K, then of V. A
+// hint; it changes no result.
 struct Ahead {
   struct Run {
     const char* row = nullptr;
@@ -194,7 +208,8 @@ struct Ahead {
 
 // ---- the two layouts of a tile
 
-// S[key][row], rows padded to one or two vectors. The padding computes along and is never written out.
+// S[key][row], rows padded to one or two vectors. The padding computes along and is never written
+// out.
 struct LanesAreQueries {
   int vectors;
 
@@ -205,7 +220,9 @@ struct LanesAreQueries {
 
   constexpr int rows() const { return vectors * kLanes; }
   constexpr int64_t Floats(int64_t columns) const { return rows() * columns; }
-  constexpr int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) const { return column * rows() + row; }
+  constexpr int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) const {
+    return column * rows() + row;
+  }
 
   static V PerRow(const float* a, int64_t row) { return Load(a + row); }
   static void StorePerRow(V v, float* a, int64_t row) { Store(v, a + row); }
@@ -216,27 +233,32 @@ struct LanesAreQueries {
   // Of micro-kernels, for a block of keys; spreads prefetches.
   int64_t Calls(int64_t keys, int64_t dv) const { return (keys + dv) / kTileScalars; }
 
-  void Scores(const float* q, int /*count*/, const Matrix& k, int64_t first, int64_t end, int64_t dk, int64_t /*s_columns*/, float* s,
-              Ahead& ahead) const {
+  void Scores(const float* q, int /*count*/, const Matrix& k, int64_t first, int64_t end,
+              int64_t dk, int64_t /*s_columns*/, float* s, Ahead& ahead) const {
     for (int64_t c = 0; c < dk; c += kChain) {
       InTileRuns(end - first, [&](auto keys, int64_t j) {
         ahead.Step();
         const auto scores = vectors == 1 ? TileScores<keys.value, 1> : TileScores<keys.value, 2>;
-        scores(k.Row<float>(first + j) + c, k.stride, q + c * rows(), Least(dk - c, kChain), c > 0, s + (first + j) * rows());
+        scores(k.Row<float>(first + j) + c, k.stride, q + c * rows(), Least(dk - c, kChain), c > 0,
+               s + (first + j) * rows());
       });
     }
   }
-  void Accumulate(const float* p, int /*count*/, const Matrix& v, int64_t first, int64_t end, int64_t dv, int64_t /*p_columns*/,
-                  const float* alpha, float* o, Ahead& ahead) const {
+  void Accumulate(const float* p, int /*count*/, const Matrix& v, int64_t first, int64_t end,
+                  int64_t dv, int64_t /*p_columns*/, const float* alpha, float* o,
+                  Ahead& ahead) const {
     InTileRuns(dv, [&](auto channels, int64_t c) {
       ahead.Step();
-      const auto accumulate = vectors == 1 ? TileAccumulate<channels.value, 1> : TileAccumulate<channels.value, 2>;
-      accumulate(v.Row<float>(first) + c, v.stride, p + first * rows(), end - first, alpha, o + c * rows());
+      const auto accumulate =
+          vectors == 1 ? TileAccumulate<channels.value, 1> : TileAccumulate<channels.value, 2>;
+      accumulate(v.Row<float>(first) + c, v.stride, p + first * rows(), end - first, alpha,
+                 o + c * rows());
     });
   }
 };
 
-// Up to half a vector of rows, but at least four: a tile of queries would leave half of its lanes empty.
+// Up to half a vector of rows, but at least four: a tile of queries would leave half of its lanes
+// empty.
 constexpr int kFewRows = kLanes / 2 > 4 ? kLanes / 2 : 4;
 
 // S[row][key], keys padded to whole vectors; the padding is −inf before the softmax.
@@ -245,11 +267,14 @@ struct LanesAreKeys {
   static constexpr int kRowStep = 1;
   static constexpr int kKeyStep = kLanes;
   static constexpr bool kReadsF16 = true;
-  static constexpr int kChannels = kManyRegisters ? 4 : 2;  // vectors of O in registers, for four rows
+  // vectors of O in registers, for four rows
+  static constexpr int kChannels = kManyRegisters ? 4 : 2;
 
   constexpr int rows() const { return kFewRows; }
   constexpr int64_t Floats(int64_t columns) const { return kFewRows * RoundUp(columns, kLanes); }
-  constexpr int64_t Index(int64_t row, int64_t column, int64_t columns) const { return row * RoundUp(columns, kLanes) + column; }
+  constexpr int64_t Index(int64_t row, int64_t column, int64_t columns) const {
+    return row * RoundUp(columns, kLanes) + column;
+  }
 
   static V PerRow(const float* a, int64_t row) { return V(a[row]); }
   static void StorePerRow(V v, float* a, int64_t row) { a[row] = v.get(0); }
@@ -263,16 +288,16 @@ struct LanesAreKeys {
 
   int64_t Calls(int64_t keys, int64_t dv) const { return keys / 4 + dv / (kChannels * kLanes); }
 
-  void Scores(const float* q, int count, const Matrix& k, int64_t first, int64_t end, int64_t dk, int64_t s_columns, float* s,
-              Ahead& ahead) const {
+  void Scores(const float* q, int count, const Matrix& k, int64_t first, int64_t end, int64_t dk,
+              int64_t s_columns, float* s, Ahead& ahead) const {
     const int64_t q_stride = RoundUp(dk, kLanes), s_stride = RoundUp(s_columns, kLanes);
     WithType(k.type, [&](auto zero) {
       using T = decltype(zero);
       InRuns<4, 1>(count, [&](auto rows, int64_t r) {
         InRuns<4, 1>(end - first, [&](auto keys, int64_t j) {
           ahead.Step();
-          RowScores<keys.value, rows.value>(k.Row<T>(first + j), k.stride, q + r * q_stride, q_stride, dk, s + r * s_stride + first + j,
-                                            s_stride);
+          RowScores<keys.value, rows.value>(k.Row<T>(first + j), k.stride, q + r * q_stride,
+                                            q_stride, dk, s + r * s_stride + first + j, s_stride);
         });
       });
     });
@@ -280,8 +305,8 @@ struct LanesAreKeys {
       for (int64_t key = end; key < RoundUp(end, kLanes); ++key) s[r * s_stride + key] = -kInfinity;
     }
   }
-  void Accumulate(const float* p, int count, const Matrix& v, int64_t first, int64_t end, int64_t dv, int64_t p_columns, const float* alpha,
-                  float* o, Ahead& ahead) const {
+  void Accumulate(const float* p, int count, const Matrix& v, int64_t first, int64_t end,
+                  int64_t dv, int64_t p_columns, const float* alpha, float* o, Ahead& ahead) const {
     const int64_t p_stride = RoundUp(p_columns, kLanes), o_stride = RoundUp(dv, kLanes);
     WithType(v.type, [&](auto zero) {
       using T = decltype(zero);
@@ -289,10 +314,13 @@ struct LanesAreKeys {
         const int64_t whole = dv / kLanes * kLanes;
         const auto accumulate = [&](auto channels, int64_t c, int64_t last) {
           ahead.Step();
-          RowAccumulate<channels.value, rows.value>(v.Row<T>(first) + c, v.stride, p + r * p_stride + first, p_stride, end - first,
-                                                    alpha + r, o + r * o_stride + c, o_stride, last);
+          RowAccumulate<channels.value, rows.value>(
+              v.Row<T>(first) + c, v.stride, p + r * p_stride + first, p_stride, end - first,
+              alpha + r, o + r * o_stride + c, o_stride, last);
         };
-        InRuns<kChannels, 1>(whole / kLanes, [&](auto channels, int64_t n) { accumulate(channels, n * kLanes, kLanes); });
+        InRuns<kChannels, 1>(whole / kLanes, [&](auto channels, int64_t n) {
+          accumulate(channels, n * kLanes, kLanes);
+        });
         if (whole < dv) accumulate(Count<1>(), whole, dv - whole);
       });
     });

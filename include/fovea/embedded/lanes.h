@@ -1,4 +1,5 @@
-// Vectors of f32 for the instruction set of the build: loads from f32 and f16, transposes, exp and log. Knows nothing of attention.
+// Vectors of f32 for the instruction set of the build: loads from f32 and f16, transposes, exp and
+// log. Knows nothing of attention.
 #ifndef FOVEA_EMBEDDED_LANES_H_
 #define FOVEA_EMBEDDED_LANES_H_
 
@@ -10,8 +11,8 @@
 
 static_assert(XSIMD_VERSION_MAJOR >= 13, "fovea/embedded.h needs xsimd 13 or later");
 
-// Functions live in a namespace of their instruction set, so that a program may hold units that are compiled for different ones: without it the linker would keep
-// one of them for all.
+// Functions live in a namespace of their instruction set, so that a program may hold units that are
+// compiled for different ones: without it the linker would keep one of them for all.
 #if defined(__AVX512F__)
 #define FOVEA_EMBEDDED_ISA avx512
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -30,9 +31,11 @@ static_assert(XSIMD_VERSION_MAJOR >= 13, "fovea/embedded.h needs xsimd 13 or lat
 #define FOVEA_EMBEDDED_ISA other
 #endif
 
-// Micro-kernels are functions of their own: what is around them must not take part in their register allocation.
+// Micro-kernels are functions of their own: what is around them must not take part in their
+// register allocation.
 #define FOVEA_EMBEDDED_KERNEL [[gnu::noinline]] inline
-// Those with arrays of vectors, which -Os of GCC would leave in memory: optimised for speed even there.
+// Those with arrays of vectors, which -Os of GCC would leave in memory: optimised for speed even
+// there.
 #if defined(__OPTIMIZE_SIZE__) && defined(__GNUC__) && !defined(__clang__)
 #define FOVEA_EMBEDDED_HOT [[gnu::noinline, gnu::optimize("O2")]] inline
 #else
@@ -64,8 +67,12 @@ constexpr float kInfinity = __builtin_inff();
 
 constexpr int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t Most(int64_t a, int64_t b) { return a > b ? a : b; }
-constexpr int64_t Between(int64_t x, int64_t least, int64_t most) { return x < least ? least : x > most ? most : x; }
-constexpr int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr int64_t Between(int64_t x, int64_t least, int64_t most) {
+  return x < least ? least : x > most ? most : x;
+}
+constexpr int64_t RoundUp(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 template <class To, class From>
 To BitCast(From from) {
@@ -94,14 +101,16 @@ inline float Widened(uint16_t h) {
   } else if (magnitude >= 0x0400u) {
     bits += 112u << 23;  // the exponents' biases are 15 and 127
   } else {
-    bits = BitCast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);  // subnormal: a multiple of 2⁻²⁴
+    // subnormal: a multiple of 2⁻²⁴
+    bits = BitCast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
   }
   return BitCast<float>(bits | sign);
 }
 
 // Rounded to nearest, ties to even.
 inline uint16_t Narrowed(float x) {
-  const uint32_t bits = BitCast<uint32_t>(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+  const uint32_t bits = BitCast<uint32_t>(x), sign = bits >> 16 & 0x8000u,
+                 magnitude = bits & 0x7FFFFFFFu;
   uint32_t h;
   if (magnitude > 0x7F800000u) {
     h = 0x7E00u;
@@ -133,7 +142,8 @@ inline V LoadWidened(const uint16_t* p) {
   const V subnormal = xsimd::to_float(magnitude) * V(0x1p-24f);
   const V special = xsimd::bitwise_cast<float>(shifted | I(0x7F800000));
   const V size = xsimd::to_float(magnitude);  // ordered as the numbers are
-  const V absolute = xsimd::select(size >= V(31744.0f), special, xsimd::select(size >= V(1024.0f), normal, subnormal));
+  const V absolute = xsimd::select(size >= V(31744.0f), special,
+                                   xsimd::select(size >= V(1024.0f), normal, subnormal));
   return absolute | xsimd::bitwise_cast<float>((h & I(0x8000)) << 16);
 #endif
 }
@@ -162,8 +172,10 @@ void LoadRowOf(const char* row, int64_t stride, int64_t n, float* to) {
     to[x] = Widened(element);
   }
 }
-FOVEA_EMBEDDED_KERNEL void LoadRow(Type type, const char* row, int64_t stride, int64_t n, float* to) {
-  if (stride == SizeOf(type) && reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(stride) == 0) {
+FOVEA_EMBEDDED_KERNEL void LoadRow(Type type, const char* row, int64_t stride, int64_t n,
+                                   float* to) {
+  if (stride == SizeOf(type) &&
+      reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(stride) == 0) {
     return WithType(type, [&](auto zero) {
       const auto* from = reinterpret_cast<const decltype(zero)*>(row);
       int64_t x = 0;
@@ -175,7 +187,8 @@ FOVEA_EMBEDDED_KERNEL void LoadRow(Type type, const char* row, int64_t stride, i
 }
 
 // The other way.
-FOVEA_EMBEDDED_KERNEL void StoreRow(Type type, const float* from, int64_t n, char* row, int64_t stride) {
+FOVEA_EMBEDDED_KERNEL void StoreRow(Type type, const float* from, int64_t n, char* row,
+                                    int64_t stride) {
   if (type == Type::kF32 && stride == 4) {
     for (; n >= kLanes; n -= kLanes, from += kLanes, row += kLanes * 4) {
       const V x = Load(from);
@@ -192,7 +205,8 @@ FOVEA_EMBEDDED_KERNEL void StoreRow(Type type, const float* from, int64_t n, cha
   }
 }
 
-// ---- transposes, in blocks of 4 × 4: for wider ones xsimd interleaves vectors with more instructions than it saves
+// ---- transposes, in blocks of 4 × 4: for wider ones xsimd interleaves vectors with more
+// instructions than it saves
 
 using V4 = xsimd::make_sized_batch_t<float, 4>;
 
@@ -235,10 +249,12 @@ inline void SumsOfLanes(const V (&sum)[4], float* to, int64_t n) {
 
 // ---- exp and log
 
-// e^x for x ≤ 0: the polynomial and the reasons are those of the library (src/kernels/math-inl.h). Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to −69; 0 below,
-// where a weight would be less than 2⁻⁹⁹ of its row's sum and its products with V no normal numbers; exp(0) = 1; NaN stays NaN.
+// e^x for x ≤ 0: the polynomial and the reasons are those of the library (src/kernels/math-inl.h).
+// Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to −69; 0 below, where a weight would be less than 2⁻⁹⁹ of
+// its row's sum and its products with V no normal numbers; exp(0) = 1; NaN stays NaN.
 inline V ExpNonPositive(V x) {
-  const V shift(12582912.0f + 127.0f);  // 1.5·2²³ + 127: rounds to an integer n and leaves n + 127 in the low bits
+  // 1.5·2²³ + 127: rounds to an integer n and leaves n + 127 in the low bits
+  const V shift(12582912.0f + 127.0f);
   const V log2e(1.44269504088896341f);
   x = xsimd::select(x < V(-69.0f), V(-88.0f), x);  // keeps NaN; the exponent field of 2ⁿ is 0 there
   const V shifted = xsimd::fma(x, log2e, shift);
@@ -247,7 +263,8 @@ inline V ExpNonPositive(V x) {
   if constexpr (kFused) {
     f = xsimd::fms(x, log2e, n);  // the product is not rounded
   } else {
-    // x − n·ln2 in two steps (Cody and Waite 1980): the first factor has few enough bits for its product with n to be exact.
+    // x − n·ln2 in two steps (Cody and Waite 1980): the first factor has few enough bits for its
+    // product with n to be exact.
     f = ((x - n * V(0.693359375f)) - n * V(-2.12194440e-4f)) * log2e;
   }
   V p(0.001326467259787023f);
@@ -259,8 +276,8 @@ inline V ExpNonPositive(V x) {
   return p * xsimd::bitwise_cast<float>(xsimd::bitwise_cast<int32_t>(shifted) << 23);
 }
 
-// ln x for normal x > 0. x = 2ᵉ·y with y in [√½, √2); ln y = 2·artanh(f), f = (y − 1)/(y + 1), |f| < 0.172: the first term that is left out, f¹⁰/11 of
-// the sum, is below 3e-9 of it.
+// ln x for normal x > 0. x = 2ᵉ·y with y in [√½, √2); ln y = 2·artanh(f), f = (y − 1)/(y + 1), |f|
+// < 0.172: the first term that is left out, f¹⁰/11 of the sum, is below 3e-9 of it.
 inline float Log(float x) {
   const uint32_t bits = BitCast<uint32_t>(x);
   const uint32_t from_root = bits - 0x3F3504F3u;  // √½

@@ -1,4 +1,5 @@
-// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data, the same for every instruction set.
+// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data,
+// the same for every instruction set.
 #ifndef FOVEA_EMBEDDED_PROBLEM_H_
 #define FOVEA_EMBEDDED_PROBLEM_H_
 
@@ -8,7 +9,8 @@
 
 namespace fovea::embedded {
 
-// What was wrong with a call. Everything is checked before anything is written; of several faults one is named.
+// What was wrong with a call. Everything is checked before anything is written; of several faults
+// one is named.
 enum class Error : int {
   kOk = 0,
   kSize = 1,         // a negative size, dk or dv of 0, or queries without heads
@@ -28,8 +30,9 @@ enum class Error : int {
 
 // "ok", "size", …; "unknown" for values outside the enumeration.
 constexpr const char* Name(Error error) {
-  constexpr const char* kNames[] = {"ok",     "size",   "heads",  "unsupported", "type", "stride",    "scale",
-                                    "causal", "window", "offset", "length",      "ring", "null data", "scratch"};
+  constexpr const char* kNames[] = {"ok",     "size",  "heads",     "unsupported", "type",
+                                    "stride", "scale", "causal",    "window",      "offset",
+                                    "length", "ring",  "null data", "scratch"};
   const int n = static_cast<int>(error);
   return n >= 0 && n < static_cast<int>(sizeof(kNames) / sizeof(kNames[0])) ? kNames[n] : "unknown";
 }
@@ -41,11 +44,13 @@ enum class Type : int {
 
 enum class Causal : int {
   kNone = 0,
-  kTopLeft = 1,      // query i sees keys j ≤ i
-  kBottomRight = 2,  // query i sees keys j ≤ i + keys − queries of its sequence: the last query sees every key
+  kTopLeft = 1,  // query i sees keys j ≤ i
+  // query i sees keys j ≤ i + keys − queries of its sequence: the last query sees every key
+  kBottomRight = 2,
 };
 
-// A tensor of four axes [B, heads, rows, channels] in the caller's memory. Strides in BYTES, any of them: 0 (broadcast), negative, or a non-unit last one.
+// A tensor of four axes [B, heads, rows, channels] in the caller's memory. Strides in BYTES, any of
+// them: 0 (broadcast), negative, or a non-unit last one.
 template <class Pointer>
 struct BasicTensor {
   Pointer data = nullptr;
@@ -53,7 +58,8 @@ struct BasicTensor {
   int64_t stride[4] = {};
 
   // What may be written may be read.
-  template <class Other, class = std::enable_if_t<std::is_same_v<Pointer, void*> && std::is_same_v<Other, const void*>>>
+  template <class Other, class = std::enable_if_t<std::is_same_v<Pointer, void*> &&
+                                                  std::is_same_v<Other, const void*>>>
   constexpr operator BasicTensor<Other>() const {
     return {data, type, {stride[0], stride[1], stride[2], stride[3]}};
   }
@@ -75,7 +81,8 @@ constexpr MutableTensor Rows(uint16_t* data, int64_t rows, int64_t channels, int
   return {data, Type::kF16, {2 * heads * rows * channels, 2 * rows * channels, 2 * channels, 2}};
 }
 
-// Which rows of K and V hold which keys, where the newest key overwrites the oldest: key j, counted from the oldest, is row (head + j) mod capacity.
+// Which rows of K and V hold which keys, where the newest key overwrites the oldest: key j, counted
+// from the oldest, is row (head + j) mod capacity.
 struct Ring {
   int64_t capacity = 0;  // 1 or greater
   int64_t head = 0;      // row of the oldest key
@@ -100,11 +107,13 @@ constexpr int64_t kMostChannels = sizeof(size_t) >= 8 ? int64_t{1} << 24 : int64
 
 // One call. All memory belongs to the caller; out and lse must not overlap the inputs.
 //
-//   q [B, Hq, Tq, dk]   k [B, Hkv, Tk, dk]   v [B, Hkv, Tk, dv]   out [B, Hq, Tq, dv]   lse [B, Hq, Tq, 1]   bias [B, Hq, Tq, Tk]
+//   q [B, Hq, Tq, dk]   k [B, Hkv, Tk, dk]   v [B, Hkv, Tk, dv]
+//   out [B, Hq, Tq, dv]   lse [B, Hq, Tq, 1]   bias [B, Hq, Tq, Tk]
 //
-// Query head h reads KV head h / (Hq / Hkv). The score of query i and key j is s = scale·(q_i·k_j) + bias_ij; pairs are removed by a bias of −inf, causal,
-// window and lengths; out_i = Σ_j softmax(s)_ij · v_j and lse_i = ln Σ_j exp(s_ij). A row without a visible key gives out = 0 and lse = −inf.
-// Where K or V hold NaN or infinity, that reaches the rows that see them and no others.
+// Query head h reads KV head h / (Hq / Hkv). The score of query i and key j is s = scale·(q_i·k_j)
+// + bias_ij; pairs are removed by a bias of −inf, causal, window and lengths; out_i = Σ_j
+// softmax(s)_ij · v_j and lse_i = ln Σ_j exp(s_ij). A row without a visible key gives out = 0 and
+// lse = −inf. Where K or V hold NaN or infinity, that reaches the rows that see them and no others.
 struct Problem {
   int64_t B = 1, Hq = 1, Hkv = 1, Tq = 0, Tk = 0, dk = 0, dv = 0;
 
@@ -117,16 +126,21 @@ struct Problem {
   float scale = 0;         // finite; zero and negative values are legal
 
   Causal causal = Causal::kNone;
-  // Query i sees keys i + offset − window_left … i + offset + window_right, both inclusive; −1 leaves that side open.
+  // Query i sees keys i + offset − window_left … i + offset + window_right, both inclusive; −1
+  // leaves that side open.
   int64_t window_left = -1, window_right = -1;
-  // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by default keys − queries of the sequence with kBottomRight
-  // or a ring without causal (the last query belongs to the newest key), else 0.
+  // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by
+  // default keys − queries of the sequence with kBottomRight or a ring without causal (the last
+  // query belongs to the newest key), else 0.
   int64_t query_offset = kNoOffset;
   const int64_t* query_offsets = nullptr;
 
-  const int32_t* q_lengths = nullptr;   // [B], 0 … Tq: rows at or behind it give out = 0 and lse = −inf
+  // [B], 0 … Tq: rows at or behind it give out = 0 and lse = −inf
+  const int32_t* q_lengths = nullptr;
   const int32_t* kv_lengths = nullptr;  // [B], 0 … Tk: K and V at or behind it are never read
-  const Ring* rings = nullptr;  // [B], of capacity Tk: the keys are those of the ring, j counts from its oldest. Not with kv_lengths
+  // [B], of capacity Tk: the keys are those of the ring, j counts from its oldest. Not with
+  // kv_lengths
+  const Ring* rings = nullptr;
 };
 
 }  // namespace fovea::embedded

@@ -1,4 +1,5 @@
-// Uses the installed package as any program would: exit code 0 if attention over constant values gives the constant, on every executor.
+// Uses the installed package as any program would: exit code 0 if attention over constant values
+// gives the constant, on every executor.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

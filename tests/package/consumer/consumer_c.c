@@ -1,5 +1,6 @@
-// Uses the package from C: exit code 0 if attention over constant values gives the constant. With an argument: and if the library was compiled for exactly the
-// targets named there, the most capable first, for example "avx2 sse2".
+// Uses the package from C: exit code 0 if attention over constant values gives the constant. With
+// an argument: and if the library was compiled for exactly the targets named there, the most
+// capable first, for example "avx2 sse2".
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
