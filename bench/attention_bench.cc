@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/accuracy.h"
-#include "bench/roofline.h"
-#include "bench/workload.h"
-#include "bench/workload_tensors.h"
 #include "fovea/fovea.h"
+#include "measure/accuracy.h"
+#include "measure/roofline.h"
+#include "measure/workload.h"
+#include "measure/workload_tensors.h"
 #if FOVEA_BENCH_TBB
 #include "fovea/tbb.h"
 #endif

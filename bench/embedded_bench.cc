@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/accuracy.h"
-#include "bench/clock.h"
-#include "bench/workload.h"
-#include "bench/workload_tensors.h"
 #include "embedded/instance.h"
 #include "fovea/fovea.h"
+#include "measure/accuracy.h"
+#include "measure/clock.h"
+#include "measure/workload.h"
+#include "measure/workload_tensors.h"
 
 namespace fovea::bench {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "bench/roofline.h"
-#include "bench/roofline_loops.h"
 #include "fovea/target.h"
+#include "measure/roofline.h"
+#include "measure/roofline_loops.h"
 
 namespace fovea::bench {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/accuracy.h"
-#include "bench/workload.h"
-#include "bench/workload_tensors.h"
+#include "measure/accuracy.h"
+#include "measure/workload.h"
+#include "measure/workload_tensors.h"
 #include "reference/standard_attention.h"
 
 namespace fovea::bench {

@@ -1,4 +1,4 @@
-"""Workloads by name, as bench/workload.cc has them: letters, modifiers, visible pairs and flops. Knows no library and makes no tensors."""
+"""Workloads by name, as src/measure/workload.cc has them: letters, modifiers, visible pairs and flops. Knows no library and makes no tensors."""
 
 import dataclasses
 import math

@@ -3,13 +3,13 @@
 #include <cstring>
 #include <optional>
 
-#include "bench/accuracy.h"
-#include "bench/clock.h"
 #include "cli/commands.h"
 #include "cli/execution.h"
 #include "cli/failure.h"
-#include "cli/tensor_file.h"
+#include "cli/files/tensor_file.h"
 #include "fovea/fovea.h"
+#include "measure/accuracy.h"
+#include "measure/clock.h"
 
 namespace fovea::cli {
 namespace {

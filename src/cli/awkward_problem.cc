@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "bench/workload_tensors.h"
+#include "measure/workload_tensors.h"
 
 namespace fovea::cli {
 namespace {

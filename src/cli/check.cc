@@ -6,13 +6,13 @@
 #include <optional>
 #include <vector>
 
-#include "bench/accuracy.h"
 #include "cli/awkward_problem.h"
 #include "cli/commands.h"
 #include "cli/execution.h"
 #include "cli/failure.h"
 #include "cli/progress.h"
 #include "fovea/fovea.h"
+#include "measure/accuracy.h"
 
 namespace fovea::cli {
 namespace {

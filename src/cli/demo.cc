@@ -7,16 +7,16 @@
 #include <cstdio>
 #include <vector>
 
-#include "bench/workload.h"
+#include "cli/bench/machine_info.h"
+#include "cli/bench/measurement.h"
 #include "cli/commands.h"
 #include "cli/execution.h"
 #include "cli/failure.h"
 #include "cli/heatmap.h"
-#include "cli/machine_info.h"
-#include "cli/measurement.h"
 #include "cli/progress.h"
 #include "cli/real_problem.h"
 #include "fovea/fovea.h"
+#include "measure/workload.h"
 #include "reference/reference.h"
 
 namespace fovea::cli {

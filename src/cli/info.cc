@@ -2,9 +2,9 @@
 // stored score matrix.
 #include <cstdio>
 
+#include "cli/bench/machine_info.h"
 #include "cli/commands.h"
 #include "cli/failure.h"
-#include "cli/machine_info.h"
 #include "fovea/fovea.h"
 
 namespace fovea::cli {

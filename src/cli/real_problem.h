@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/tensor_file.h"
+#include "cli/files/tensor_file.h"
 #include "fovea/attention.h"
 
 namespace fovea::cli {

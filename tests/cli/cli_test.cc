@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/files/tensor_file.h"
 #include "cli/temporary_folder.h"
-#include "cli/tensor_file.h"
 #include "support/random.h"
 
 namespace fovea {

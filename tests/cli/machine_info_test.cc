@@ -1,5 +1,5 @@
 // What is said about the machine: never nothing, and bytes as people write them.
-#include "cli/machine_info.h"
+#include "cli/bench/machine_info.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // .npy headers: what NumPy writes is read, anything else is one error line, and no bytes are
 // unsafe.
-#include "cli/npy.h"
+#include "cli/files/npy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // .safetensors headers: valid ones are read whole, every promise of the format is checked, and no
 // bytes are unsafe.
-#include "cli/safetensors.h"
+#include "cli/files/safetensors.h"
 
 #include <gtest/gtest.h>
 

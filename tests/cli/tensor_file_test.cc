@@ -1,6 +1,6 @@
 // Tensors in files by name: loading, listing and writing, and everything that can be at a path and
 // is no tensor file.
-#include "cli/tensor_file.h"
+#include "cli/files/tensor_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "cli/npy.h"
+#include "cli/files/npy.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using fovea::files::TensorInfo;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/safetensors.h"
+#include "cli/files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using fovea::files::TensorInfo;

@@ -1,4 +1,4 @@
-"""Shapes, visible pairs and flops, as bench/workload.cc counts them."""
+"""Shapes, visible pairs and flops, as src/measure/workload.cc counts them."""
 
 import glob
 import json

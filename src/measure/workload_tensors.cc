@@ -1,0 +1,226 @@
+#include "measure/workload_tensors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace fovea::bench {
+namespace {
+
+size_t WholeLines(int64_t elements, DType type) {
+  return (static_cast<size_t>(elements * SizeOf(type)) + 511) / 512 * 512;
+}
+
+// To nearest, ties to even. Values are finite and far from overflow.
+uint16_t ToBF16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+uint16_t ToF16(float value) {
+  const float magnitude = std::fabs(value);
+  // −14: subnormals, too
+  const int exponent = magnitude == 0 ? -14 : std::max(std::ilogb(magnitude), -14);
+  // 1024 and the fraction bits
+  const int fraction = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  return static_cast<uint16_t>((std::signbit(value) ? 0x8000 : 0) + (exponent + 14) * 1024 +
+                               fraction);  // a fraction of 2048 carries by itself
+}
+
+class Normal {
+ public:
+  explicit Normal(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x853c49e6748fea9bu) {}
+  float Next() {
+    // xorshift64* (Vigna 2016); four 16-bit uniform values have the variance 4 · 2^32 / 12.
+    state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
+    const uint64_t r = state_ * 0x2545f4914f6cdd1du;
+    const int32_t sum =
+        static_cast<int32_t>((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) -
+        2 * 0xffff;
+    return static_cast<float>(sum) * 2.6428e-5f;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Press et al. 2021, §3, for a power of two of heads; that formula for other numbers, too.
+float AlibiSlope(int64_t h, int64_t Hq) {
+  return std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(Hq));
+}
+
+// Writes NaN over the last `keys` rows of each of `heads` dense matrices of Tk rows and d channels.
+void PoisonLastRows(char* matrices, DType type, int64_t heads, int64_t Tk, int64_t d,
+                    int64_t keys) {
+  for (int64_t h = 0; h < heads; ++h) {
+    char* const first = matrices + ((h + 1) * Tk - keys) * d * SizeOf(type);
+    // All bits set are a NaN in every floating type.
+    std::memset(first, 0xff, static_cast<size_t>(keys * d * SizeOf(type)));
+  }
+}
+
+bool HaveSameTensors(const Workload& a, const Workload& b) {
+  return a.HasShapeOf(b) && a.type == b.type && a.nan == b.nan &&
+         a.values_in_keys == b.values_in_keys;
+}
+
+}  // namespace
+
+void FillNormal(float* values, size_t count, uint64_t seed) {
+  Normal normal(seed);
+  for (size_t i = 0; i < count; ++i) values[i] = normal.Next();
+}
+
+void FillNormal(void* values, DType type, size_t count, uint64_t seed) {
+  if (type == DType::kF32) return FillNormal(static_cast<float*>(values), count, seed);
+  Normal normal(seed);
+  uint16_t* const bits = static_cast<uint16_t*>(values);
+  for (size_t i = 0; i < count; ++i)
+    bits[i] = type == DType::kF16 ? ToF16(normal.Next()) : ToBF16(normal.Next());
+}
+
+WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
+                                 const WorkloadTensors* like)
+    : workload_(workload) {
+  const Workload& w = workload_;
+  q_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dk, w.type);
+  out_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dv, w.type);
+  k_bytes_ = WholeLines(w.B * w.Hkv * w.Tk * w.dk, w.type);
+  v_bytes_ = w.values_in_keys ? 0 : WholeLines(w.B * w.Hkv * w.Tk * w.dv, w.type);
+  const size_t kv = k_bytes_ + v_bytes_;
+  if (w.IsDecode())
+    copies_ = static_cast<int64_t>(std::max<size_t>(1, (StreamBytes() + kv - 1) / kv));
+  const bool share = like != nullptr && HaveSameTensors(w, like->workload_);
+  tensors_ = share ? like->tensors_
+                   : std::make_shared<const HugeBuffer>(q_bytes_ + out_bytes_ +
+                                                        static_cast<size_t>(copies_) * kv);
+
+  per_head_bytes_ = WholeLines(w.Hq, DType::kF32);
+  if (w.bias != BiasKind::kNone)
+    bias_bytes_ = WholeLines(w.bias == BiasKind::kKeys ? w.Tk : w.Hq * w.Tq * w.Tk, DType::kF32);
+  if (w.mask != MaskKind::kNone)
+    mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk, DType::kBool);
+  modifiers_ = std::make_shared<const HugeBuffer>(2 * per_head_bytes_ + bias_bytes_ + mask_bytes_);
+
+  if (!ok()) return;
+  if (!share) FillTensors(seed);
+  FillModifiers(seed + 2);
+}
+
+void WorkloadTensors::FillTensors(uint64_t seed) {
+  const Workload& w = workload_;
+  char* const q = static_cast<char*>(tensors_->data());
+  char* const k = q + q_bytes_ + out_bytes_;
+  const size_t kv = k_bytes_ + v_bytes_, size = static_cast<size_t>(SizeOf(w.type));
+  FillNormal(q, w.type, q_bytes_ / size, seed);
+  FillNormal(k, w.type, kv / size, seed + 1);
+  if (w.nan) {
+    PoisonLastRows(k, w.type, w.B * w.Hkv, w.Tk, w.dk, w.PaddingKeys());
+    if (!w.values_in_keys)
+      PoisonLastRows(k + k_bytes_, w.type, w.B * w.Hkv, w.Tk, w.dv, w.PaddingKeys());
+  }
+  for (int64_t copy = 1; copy < copies_; ++copy)
+    std::memcpy(k + static_cast<size_t>(copy) * kv, k, kv);
+}
+
+void WorkloadTensors::FillModifiers(uint64_t seed) {
+  const Workload& w = workload_;
+  char* const base = static_cast<char*>(modifiers_->data());
+  float* const slopes = reinterpret_cast<float*>(base);
+  for (int64_t h = 0; h < w.Hq; ++h) slopes[h] = AlibiSlope(h, w.Hq);
+  FillNormal(reinterpret_cast<float*>(base + per_head_bytes_), static_cast<size_t>(w.Hq), seed);
+
+  float* bias = reinterpret_cast<float*>(base + 2 * per_head_bytes_);
+  if (w.bias == BiasKind::kDistance) {
+    for (int64_t h = 0; h < w.Hq; ++h) {
+      for (int64_t i = 0; i < w.Tq; ++i) {
+        for (int64_t j = 0; j < w.Tk; ++j)
+          *bias++ = -slopes[h] * std::fabs(static_cast<float>(w.Position(i) - j));
+      }
+    }
+  } else {
+    FillNormal(bias, bias_bytes_ / sizeof(float), seed + 1);
+  }
+
+  if (w.mask == MaskKind::kNone) return;
+  char* mask = base + 2 * per_head_bytes_ + bias_bytes_;
+  const int64_t rows = w.mask == MaskKind::kPadding ? w.B : w.Tq;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t j = 0; j < w.Tk; ++j) *mask++ = w.MaskAllows(row, j) ? 1 : 0;
+  }
+}
+
+void WorkloadTensors::AddModifiers(Score* score) const {
+  const Workload& w = workload_;
+  const char* const base = static_cast<const char*>(modifiers_->data());
+  const float* const slopes = reinterpret_cast<const float*>(base);
+  const float* const sinks = reinterpret_cast<const float*>(base + per_head_bytes_);
+  const float* const bias = reinterpret_cast<const float*>(base + 2 * per_head_bytes_);
+  const void* const mask = base + 2 * per_head_bytes_ + bias_bytes_;
+
+  if (w.causal) {
+    score->causal = Causal::kBottomRight;
+  } else if (w.alibi || w.window > 0) {
+    score->query_offset = w.Position(0);
+  }
+  if (w.window > 0) score->window = {w.window - 1, 0};
+  score->softcap = w.softcap;
+  if (w.alibi) score->alibi_slopes = View(slopes, {w.Hq});
+  if (w.sinks) score->sinks = View(sinks, {w.Hq});
+  switch (w.bias) {
+    case BiasKind::kNone:
+      break;
+    case BiasKind::kDense:
+      score->bias = View(bias, {w.Hq, w.Tq, w.Tk});
+      break;
+    case BiasKind::kDistance:
+      score->bias = View(bias, {int64_t{1}, w.Hq, w.Tq, w.Tk});
+      break;
+    case BiasKind::kKeys:
+      score->bias = View(bias, {int64_t{1}, int64_t{1}, int64_t{1}, w.Tk});
+      break;
+  }
+  switch (w.mask) {
+    case MaskKind::kNone:
+      break;
+    case MaskKind::kRandom:
+      score->mask = View(mask, DType::kBool, {w.Tq, w.Tk});
+      break;
+    case MaskKind::kPadding:
+      score->mask = View(mask, DType::kBool, {w.B, int64_t{1}, int64_t{1}, w.Tk});
+      break;
+    case MaskKind::kTriangle:
+    case MaskKind::kBand:
+      score->mask = View(mask, DType::kBool, {int64_t{1}, int64_t{1}, w.Tq, w.Tk});
+      break;
+  }
+}
+
+Problem WorkloadTensors::At(int64_t index) const {
+  const Workload& w = workload_;
+  char* const base = static_cast<char*>(tensors_->data());
+  const char* const k =
+      base + q_bytes_ + out_bytes_ + static_cast<size_t>(index % copies_) * (k_bytes_ + v_bytes_);
+  Problem problem;
+  problem.q = View(static_cast<const void*>(base), w.type, {w.B, w.Hq, w.Tq, w.dk});
+  problem.k = View(static_cast<const void*>(k), w.type, {w.B, w.Hkv, w.Tk, w.dk});
+  if (w.values_in_keys) {
+    problem.v = problem.k;
+    problem.v.shape[3] = w.dv;
+  } else {
+    problem.v = View(static_cast<const void*>(k + k_bytes_), w.type, {w.B, w.Hkv, w.Tk, w.dv});
+  }
+  problem.out = View(static_cast<void*>(base + q_bytes_), w.type, {w.B, w.Hq, w.Tq, w.dv});
+  AddModifiers(&problem.score);
+  return problem;
+}
+
+const void* WorkloadTensors::kv_data() const {
+  return static_cast<const char*>(tensors_->data()) + q_bytes_ + out_bytes_;
+}
+size_t WorkloadTensors::kv_bytes() const {
+  return static_cast<size_t>(copies_) * (k_bytes_ + v_bytes_);
+}
+
+}  // namespace fovea::bench
