@@ -2,7 +2,7 @@
 #ifndef FOVEA_EMBEDDED_CHECK_H_
 #define FOVEA_EMBEDDED_CHECK_H_
 
-#include "fovea/embedded/lanes.h"
+#include "fovea/embedded/load.h"
 
 namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {

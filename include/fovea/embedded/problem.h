@@ -1,5 +1,5 @@
-// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data,
-// the same for every instruction set.
+// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data
+// of the same layout for every instruction set.
 #ifndef FOVEA_EMBEDDED_PROBLEM_H_
 #define FOVEA_EMBEDDED_PROBLEM_H_
 
@@ -7,7 +7,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "fovea/embedded/isa.h"
+#include "fovea/positions.h"
+
 namespace fovea::embedded {
+inline namespace FOVEA_EMBEDDED_ISA {
 
 // What was wrong with a call. Everything is checked before anything is written; of several faults
 // one is named.
@@ -42,12 +46,7 @@ enum class Type : int {
   kF16 = 1,  // IEEE binary16, as uint16_t
 };
 
-enum class Causal : int {
-  kNone = 0,
-  kTopLeft = 1,  // query i sees keys j ≤ i
-  // query i sees keys j ≤ i + keys − queries of its sequence: the last query sees every key
-  kBottomRight = 2,
-};
+using fovea::Causal;
 
 // A tensor of four axes [B, heads, rows, channels] in the caller's memory. Strides in BYTES, any of
 // them: 0 (broadcast), negative, or a non-unit last one.
@@ -143,6 +142,7 @@ struct Problem {
   const Ring* rings = nullptr;
 };
 
+}  // namespace FOVEA_EMBEDDED_ISA
 }  // namespace fovea::embedded
 
 #endif  // FOVEA_EMBEDDED_PROBLEM_H_

@@ -1,0 +1,83 @@
+// Removing pairs by position from a block that is partly visible, and keeping what a removed pair's
+// V holds out of the sums. Knows nothing of where the intervals come from.
+#ifndef FOVEA_EMBEDDED_MASK_H_
+#define FOVEA_EMBEDDED_MASK_H_
+
+#include "fovea/embedded/take.h"
+
+namespace fovea::embedded {
+inline namespace FOVEA_EMBEDDED_ISA {
+namespace internal {
+
+// S = −inf outside of each row's keys.
+template <class Lanes>
+FOVEA_EMBEDDED_KERNEL void MaskByPosition(const Head& head, const Tile<Lanes>& tile,
+                                          const Block& block, int64_t first, int64_t end,
+                                          float* values, float* s) {
+  float* row_first = values;
+  float* row_end = values + tile.lanes.rows();
+  ForEachRow(head, tile, [&](int r, int64_t, int64_t i) {
+    const KeyRange keys = VisibleKeys(head, i);
+    row_first[r] = static_cast<float>(Between(keys.first - block.first, 0, block.n));
+    row_end[r] = static_cast<float>(Between(keys.end - block.first, 0, block.n));
+  });
+  for (int r = tile.count; r < tile.lanes.rows(); ++r)
+    row_first[r] = row_first[0], row_end[r] = row_end[0];
+  ForEachScore(tile, first, end, s, [&](V score, int row, int64_t key) {
+    const V j = Lanes::Keys(key);
+    return xsimd::select((j >= Lanes::PerRow(row_first, row)) & (j < Lanes::PerRow(row_end, row)),
+                         score, V(-kInfinity));
+  });
+}
+
+// Whether any of the rows first ≤ j < end, of d elements, holds a NaN or an infinity: then 0·x is
+// NaN.
+FOVEA_EMBEDDED_KERNEL bool HasNonFinite(const Matrix& rows, int64_t first, int64_t end, int64_t d) {
+  return WithType(rows.type, [&](auto zero) {
+    using T = decltype(zero);
+    V sum(0.0f);
+    for (int64_t j = first; j < end; ++j) {
+      const T* p = rows.Row<T>(j);
+      int64_t c = 0;
+      for (; c + kLanes <= d; c += kLanes) sum = xsimd::fma(LoadWidened(p + c), V(0.0f), sum);
+      if (c < d) sum = xsimd::fma(LoadWidened(p + c, d - c), V(0.0f), sum);
+    }
+    return IsAnyTrue(sum != V(0.0f));
+  });
+}
+
+// O = alpha·O + P·V of a block where V holds something that is not finite and rows do not see all
+// keys: 0 · NaN of a removed pair must not reach a sum.
+template <class Lanes>
+FOVEA_EMBEDDED_KERNEL void AccumulateVisible(const Head& head, const Tile<Lanes>& tile,
+                                             const Block& block, const Matrix& v, int64_t first,
+                                             int64_t end, const float* p, const float* alpha) {
+  const Problem& problem = *head.problem;
+  const int64_t dv = problem.dv;
+  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
+    const KeyRange keys = VisibleKeys(head, i);
+    for (int64_t c = 0; c < dv; ++c) tile.o[tile.lanes.Index(r, c, dv)] *= alpha[r];
+    for (int64_t j = Most(first, keys.first - block.first); j < Least(end, keys.end - block.first);
+         ++j) {
+      if (problem.bias.data != nullptr) {
+        float bias;
+        LoadRow(problem.bias.type,
+                Address(problem.bias, head.b, h, i) + (block.first + j) * problem.bias.stride[3], 0,
+                1, &bias);
+        if (bias == -kInfinity) continue;
+      }
+      const float weight = p[tile.lanes.Index(r, j, kBlockKeys)];
+      WithType(v.type, [&](auto zero) {
+        const auto* from = v.Row<decltype(zero)>(j);
+        for (int64_t c = 0; c < dv; ++c)
+          tile.o[tile.lanes.Index(r, c, dv)] += weight * Widened(from[c]);
+      });
+    }
+  });
+}
+
+}  // namespace internal
+}  // namespace FOVEA_EMBEDDED_ISA
+}  // namespace fovea::embedded
+
+#endif  // FOVEA_EMBEDDED_MASK_H_
