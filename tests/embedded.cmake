@@ -7,6 +7,7 @@ add_library(embedded_test OBJECT
   embedded/errors_test.cc
   embedded/f16_test.cc
   embedded/rings_test.cc
+  embedded/score_test.cc
   embedded/sizes_test.cc
   embedded/support.cc
 )

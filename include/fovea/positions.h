@@ -57,6 +57,14 @@ struct KeyRange {
   return {first, end};
 }
 
+// Those of `keys` (first ≤ end) that lie in `others` too; within `keys`, and first ≤ end.
+[[gnu::always_inline]] constexpr KeyRange Intersection(const KeyRange& keys,
+                                                       const KeyRange& others) {
+  const int64_t end = others.end < keys.end ? others.end : keys.end;
+  const int64_t first = others.first > keys.first ? others.first : keys.first;
+  return first < end ? KeyRange{first, end} : KeyRange{keys.first, keys.first};
+}
+
 }  // namespace fovea
 
 #endif  // FOVEA_POSITIONS_H_

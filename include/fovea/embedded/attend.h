@@ -133,16 +133,23 @@ void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t f
       const bool partial = block.first + first < tile.all.first || block.first + end > tile.all.end;
       Engine::Scores(tile, k, first, end, p.dk, s, ahead);
       if (tile.has_exponents) ApplyExponents(tile, first, end, s);
-      if (p.bias.data != nullptr) AddBias(head, tile, block, first, end, stage, s);
+      const bool has_bias = p.bias.data != nullptr, has_function = p.score_function != nullptr;
+      if (has_bias) AddBias(head, tile, block, BiasStep::kAdd, first, end, stage, s);
+      if (has_function) ApplyFunction(head, tile, block, first, end, s);
+      if (has_function && has_bias)
+        AddBias(head, tile, block, BiasStep::kRemove, first, end, stage, s);
       if (partial) MaskByPosition(head, tile, block, first, end, values, s);
-      Softmax(tile, first, end, alpha, s);
       if (v.data == nullptr)
         v = Take<Engine>(head, p.v, block.row, block.n, p.dv, floats(layout.v));
-      const bool removes = partial || p.bias.data != nullptr;
+      const bool removes = partial || has_bias || has_function;
       if (removes && is_finite < 0) is_finite = !HasNonFinite(v, 0, block.n, p.dv);
       // of its own keys: no other tile changes its bits
-      if (removes && is_finite == 0 && HasNonFinite(v, first, end, p.dv)) {
-        AccumulateVisible(head, tile, block, v, first, end, s, alpha);
+      const bool isolates = removes && is_finite == 0 && HasNonFinite(v, first, end, p.dv);
+      uint64_t seen[Lanes::kMostRows];
+      if (isolates) FindSeen(head, tile, block, first, end, s, seen);
+      Softmax(tile, first, end, alpha, s);
+      if (isolates) {
+        AccumulateSeen(tile, v, p.dv, seen, s, alpha);
       } else {
         Engine::Accumulate(tile, v, first, end, p.dv, s, alpha, ahead);
       }

@@ -46,26 +46,40 @@ FOVEA_EMBEDDED_KERNEL bool HasNonFinite(const Matrix& rows, int64_t first, int64
   });
 }
 
+// seen[r] = a bit for each key of the block that row r sees, of keys [first, end). Before the
+// softmax: what a function removed is told by its score.
+static_assert(kBlockKeys <= 64, "a bit each");
+template <class Lanes>
+FOVEA_EMBEDDED_KERNEL void FindSeen(const Head& head, const Tile<Lanes>& tile, const Block& block,
+                                    int64_t first, int64_t end, const float* s, uint64_t* seen) {
+  const Problem& p = *head.problem;
+  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
+    const KeyRange keys = VisibleKeys(head, i);
+    seen[r] = 0;
+    for (int64_t j = Most(first, keys.first - block.first); j < Least(end, keys.end - block.first);
+         ++j) {
+      float bias = 0;
+      if (p.bias.data != nullptr) {
+        const char* at = Address(p.bias, head.b, h, i) + (block.first + j) * p.bias.stride[3];
+        LoadRow(p.bias.type, at, 0, 1, &bias);
+      }
+      const bool drops =
+          p.score_function != nullptr && s[tile.lanes.Index(r, j, kBlockKeys)] == -kInfinity;
+      if (!drops && bias != -kInfinity) seen[r] |= uint64_t{1} << j;
+    }
+  });
+}
+
 // O = alpha·O + P·V of a block where V holds something that is not finite and rows do not see all
 // keys: 0 · NaN of a removed pair must not reach a sum.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void AccumulateVisible(const Head& head, const Tile<Lanes>& tile,
-                                             const Block& block, const Matrix& v, int64_t first,
-                                             int64_t end, const float* p, const float* alpha) {
-  const Problem& problem = *head.problem;
-  const int64_t dv = problem.dv;
-  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
-    const KeyRange keys = VisibleKeys(head, i);
+FOVEA_EMBEDDED_KERNEL void AccumulateSeen(const Tile<Lanes>& tile, const Matrix& v, int64_t dv,
+                                          const uint64_t* seen, const float* p,
+                                          const float* alpha) {
+  for (int r = 0; r < tile.count; ++r) {
     for (int64_t c = 0; c < dv; ++c) tile.o[tile.lanes.Index(r, c, dv)] *= alpha[r];
-    for (int64_t j = Most(first, keys.first - block.first); j < Least(end, keys.end - block.first);
-         ++j) {
-      if (problem.bias.data != nullptr) {
-        float bias;
-        LoadRow(problem.bias.type,
-                Address(problem.bias, head.b, h, i) + (block.first + j) * problem.bias.stride[3], 0,
-                1, &bias);
-        if (bias == -kInfinity) continue;
-      }
+    for (int64_t j = 0; j < kBlockKeys; ++j) {
+      if ((seen[r] >> j & 1) == 0) continue;
       const float weight = p[tile.lanes.Index(r, j, kBlockKeys)];
       WithType(v.type, [&](auto zero) {
         const auto* from = v.Row<decltype(zero)>(j);
@@ -73,7 +87,7 @@ FOVEA_EMBEDDED_KERNEL void AccumulateVisible(const Head& head, const Tile<Lanes>
           tile.o[tile.lanes.Index(r, c, dv)] += weight * Widened(from[c]);
       });
     }
-  });
+  }
 }
 
 }  // namespace internal

@@ -1,5 +1,5 @@
 // The steps from q·k to the score, applied to a tile of scores: exponents that were kept out of
-// packed queries, and the bias.
+// packed queries, the bias, and the caller's function.
 #ifndef FOVEA_EMBEDDED_MODIFIERS_H_
 #define FOVEA_EMBEDDED_MODIFIERS_H_
 
@@ -17,10 +17,33 @@ FOVEA_EMBEDDED_KERNEL void ApplyExponents(const Tile<Lanes>& tile, int64_t first
   });
 }
 
-// S += bias; −inf removes the pair, whatever its score is.
+// row[x] *= scale, where −inf stays and no finite number leaves the finite ones. The row has whole
+// vectors.
+FOVEA_EMBEDDED_KERNEL void ScaleBias(float scale, int64_t n, float* row) {
+  const V most(0x1.fffffep127f);
+  for (int64_t x = 0; x < n; x += kLanes) {
+    const V bias = Load(row + x), scaled = bias * V(scale);
+    const V cut = xsimd::select(scaled > most, most, xsimd::select(scaled < -most, -most, scaled));
+    const V other = xsimd::select(bias == V(-kInfinity), bias, scaled);
+    Store(xsimd::select(xsimd::abs(bias) <= most, cut, other), row + x);
+  }
+}
+
+// Leaves −inf, and 0 in the place of everything else.
+FOVEA_EMBEDDED_KERNEL void KeepRemovals(int64_t n, float* row) {
+  for (int64_t x = 0; x < n; x += kLanes) {
+    const V bias = Load(row + x);
+    Store(xsimd::select(bias == V(-kInfinity), bias, V(0.0f)), row + x);
+  }
+}
+
+// kAdd: S += bias; −inf removes the pair, whatever its score is. kRemove: only that, once more,
+// after a function that may have given the pair another score.
+enum class BiasStep { kAdd, kRemove };
 template <class Lanes>
 FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile<Lanes>& tile, const Block& block,
-                                   int64_t first, int64_t end, float* stage, float* s) {
+                                   BiasStep step, int64_t first, int64_t end, float* stage,
+                                   float* s) {
   const Problem& p = *head.problem;
   const float* rows[Lanes::kMostRows];
   const auto sum = [](auto score, auto bias) {
@@ -32,11 +55,12 @@ FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile<Lanes>& tile, co
     ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
       float* to = stage + r * kStageColumns;
       rows[r] = to;
-      if (i < head.sequence.q_length) {
-        const char* row = Address(p.bias, head.b, h, i) + (block.first + j) * p.bias.stride[3];
-        LoadRow(p.bias.type, row, p.bias.stride[3], n, to);
-      } else {
-        for (int64_t x = 0; x < n; ++x) to[x] = 0;
+      const char* row = Address(p.bias, head.b, h, i) + (block.first + j) * p.bias.stride[3];
+      LoadRow(p.bias.type, row, p.bias.stride[3], n, to);
+      if (step == BiasStep::kRemove) {
+        KeepRemovals(n, to);
+      } else if (p.bias_scales != nullptr) {
+        ScaleBias(p.bias_scales[h], n, to);
       }
     });
     if constexpr (Lanes::kKeyStep == 1) {
@@ -55,6 +79,30 @@ FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile<Lanes>& tile, co
       }
     }
   }
+}
+
+// S = score_function(S), of rows that exist.
+template <class Lanes>
+FOVEA_EMBEDDED_KERNEL void ApplyFunction(const Head& head, const Tile<Lanes>& tile,
+                                         const Block& block, int64_t first, int64_t end, float* s) {
+  int64_t heads[Lanes::kMostRows], positions[Lanes::kMostRows];
+  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
+    heads[r] = h;
+    positions[r] = i + head.sequence.offset;
+  });
+  fovea_score_block scores = {};
+  scores.size = sizeof(scores);
+  scores.scores = s + tile.lanes.Index(0, first, kBlockKeys);
+  scores.rows = tile.count;
+  scores.keys = end - first;
+  scores.row_stride = tile.lanes.Index(1, 0, kBlockKeys);
+  scores.key_stride = tile.lanes.Index(0, 1, kBlockKeys);
+  scores.heads = heads;
+  scores.query_positions = positions;
+  scores.first_key_position = block.first + first;
+  scores.sequence = head.b;
+  scores.offset = head.sequence.offset;
+  head.problem->score_function(head.problem->score_context, &scores);
 }
 
 }  // namespace internal

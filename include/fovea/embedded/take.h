@@ -20,20 +20,24 @@ inline float Power(int exponent) {
 // scale·q·2^−x is packed, and scores are multiplied by 2^x later.
 template <class Lanes>
 FOVEA_EMBEDDED_KERNEL void PackExtremeRow(const Head& head, const Tile<Lanes>& tile,
-                                          const char* row, double max, int r, float* exponent0,
-                                          float* exponent1) {
+                                          const char* row, double scale, double max, int r) {
+  // of two factors; behind it any k but 0 gives a score that is not finite, or one of 0
+  constexpr int64_t kMostExponent = 2 * 126;
+  constexpr double kMost = 0x1.fffffep127;
   const Problem& p = *head.problem;
   const int e = static_cast<int>(BitCast<uint64_t>(max) >> 52 & 0x7FF) - 1023;
-  const int exponent = e > 126 ? e - 126 : e < -60 ? e + 60 : 0;
-  const double factor = BitCast<double>(static_cast<uint64_t>(1023 - exponent) << 52) *
-                        static_cast<double>(head.scale);
+  const int64_t wanted = e > 126 ? e - 126 : e < -60 ? e + 60 : 0;
+  const int exponent = static_cast<int>(Between(wanted, -kMostExponent, kMostExponent));
+  const double factor = BitCast<double>(static_cast<uint64_t>(1023 - exponent) << 52) * scale;
   for (int64_t c = 0; c < p.dk; ++c) {
     float x;
     LoadRow(p.q.type, row + c * p.q.stride[3], p.q.stride[3], 1, &x);
-    tile.q[tile.lanes.Index(r, c, p.dk)] = static_cast<float>(static_cast<double>(x) * factor);
+    const double q = static_cast<double>(x) * factor;
+    const double finite = q > kMost ? kMost : q < -kMost ? -kMost : q;
+    tile.q[tile.lanes.Index(r, c, p.dk)] = static_cast<float>(finite);
   }
-  *exponent0 = Power(exponent / 2);
-  *exponent1 = Power(exponent - exponent / 2);
+  tile.exponent[0][r] = Power(exponent / 2);
+  tile.exponent[1][r] = Power(exponent - exponent / 2);
 }
 
 // tile.q = scale·Q in the lanes' layout. Padding rows repeat row 0.
@@ -42,9 +46,13 @@ FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile<Lane
   const Problem& p = *head.problem;
   const char* address[Lanes::kMostRows];
   const float* rows[Lanes::kMostRows];
+  double scale[Lanes::kMostRows];  // of each row, and as f32
+  float scales[Lanes::kMostRows];
   bool plain = p.q.type == Type::kF32 && p.q.stride[3] == 4;
   ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
     address[r] = Address(p.q, head.b, h, i);
+    scale[r] = head.ScaleOf(h);
+    scales[r] = static_cast<float>(scale[r]);
     plain = plain && reinterpret_cast<uintptr_t>(address[r]) % 4 == 0;
   });
   float max[Lanes::kMostRows];
@@ -61,10 +69,9 @@ FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile<Lane
       }
     }
     if constexpr (Lanes::kKeyStep == 1) {
-      for (int r = tile.count; r < tile.lanes.rows(); ++r) rows[r] = rows[0];
-      const V4 scale(head.scale);
+      for (int r = tile.count; r < tile.lanes.rows(); ++r) rows[r] = rows[0], scales[r] = scales[0];
       ForEachColumn(rows, tile.lanes.rows(), n, [&](int64_t x, int r, V4 q) {
-        const V4 scaled = q * scale;
+        const V4 scaled = q * Load4(scales + r);
         xsimd::max(Load4(max + r), xsimd::abs(scaled)).store_unaligned(max + r);
         scaled.store_unaligned(tile.q + tile.lanes.Index(r, c + x, p.dk));
       });
@@ -72,7 +79,7 @@ FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile<Lane
       for (int r = 0; r < tile.count; ++r) {
         float* to = tile.q + tile.lanes.Index(r, c, p.dk);
         for (int64_t x = 0; x < n; ++x) {
-          to[x] = rows[r][x] * head.scale;
+          to[x] = rows[r][x] * scales[r];
           if (!(__builtin_fabsf(to[x]) <= max[r])) max[r] = __builtin_fabsf(to[x]);
         }
         for (int64_t x = n; x < RoundUp(n, kLanes); ++x) to[x] = 0;
@@ -81,20 +88,22 @@ FOVEA_EMBEDDED_KERNEL void PackQueries(const Head& head, float* stage, Tile<Lane
   }
   tile.has_exponents = false;
   for (int r = 0; r < tile.lanes.rows(); ++r) tile.exponent[0][r] = tile.exponent[1][r] = 1.0f;
-  if (head.scale == 0) return;
   for (int r = 0; r < tile.count; ++r) {
-    if (max[r] <= 0x1.fffffep127f && max[r] >= 0x1p-60f) continue;
+    if (scale[r] == 0) continue;
+    // A scale that is no normal number in f32 has lost bits.
+    const bool is_exact =
+        __builtin_fabsf(scales[r]) >= 0x1p-126f || static_cast<double>(scales[r]) == scale[r];
+    if (is_exact && max[r] <= 0x1.fffffep127f && max[r] >= 0x1p-60f) continue;
     double largest = 0;
     for (int64_t c = 0; c < p.dk; ++c) {
       float x;
       LoadRow(p.q.type, address[r] + c * p.q.stride[3], p.q.stride[3], 1, &x);
-      const double scaled =
-          __builtin_fabs(static_cast<double>(x) * static_cast<double>(head.scale));
+      const double scaled = __builtin_fabs(static_cast<double>(x) * scale[r]);
       if (!(scaled <= largest)) largest = scaled;
     }
     if (largest == 0 || !IsFinite(largest)) continue;
     tile.has_exponents = true;
-    PackExtremeRow(head, tile, address[r], largest, r, tile.exponent[0] + r, tile.exponent[1] + r);
+    PackExtremeRow(head, tile, address[r], scale[r], largest, r);
   }
 }
 

@@ -77,6 +77,13 @@ struct Head {
   Sequence sequence;
   int64_t b, kv_head, group;
   float scale;
+
+  // What q·k of query head h is multiplied by.
+  double ScaleOf(int64_t h) const {
+    const double whole = static_cast<double>(scale);
+    return problem->head_scales == nullptr ? whole
+                                           : whole * static_cast<double>(problem->head_scales[h]);
+  }
 };
 
 // Keys [first, first + n) in consecutive rows of K and V, the first of them `row`.
@@ -113,11 +120,28 @@ auto* Address(const View& view, int64_t b, int64_t h, int64_t row) {
          row * view.stride[2];
 }
 
+// Number `side` (0: begin, 1: end) of the interval of query i.
+inline int64_t RangeAt(const KeyRanges& ranges, int64_t b, int64_t i, int side) {
+  const char* const at = static_cast<const char*>(ranges.data) + b * ranges.stride[0] +
+                         i * ranges.stride[1] + side * ranges.stride[2];
+  int64_t wide;
+  int32_t narrow;
+  if (ranges.is_64_bit) {
+    __builtin_memcpy(&wide, at, sizeof(wide));
+    return wide;
+  }
+  __builtin_memcpy(&narrow, at, sizeof(narrow));
+  return narrow;
+}
+
 // The keys that query i may see by position.
 inline KeyRange VisibleKeys(const Head& head, int64_t i) {
   const Problem& p = *head.problem;
-  return fovea::VisibleKeys(i + head.sequence.offset, head.sequence.kv_length, p.causal,
-                            {p.window_left, p.window_right});
+  const KeyRange keys = fovea::VisibleKeys(i + head.sequence.offset, head.sequence.kv_length,
+                                           p.causal, {p.window_left, p.window_right});
+  if (p.key_ranges.data == nullptr) return keys;
+  return Intersection(keys,
+                      {RangeAt(p.key_ranges, head.b, i, 0), RangeAt(p.key_ranges, head.b, i, 1)});
 }
 
 // s = f(s, row, key) for every vector of scores of the tile and keys [first, end).
