@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "embedded/instance.h"
+#include "fovea/embedded/problem.h"
 #include "fovea/fovea.h"
 #include "measure/accuracy.h"
 #include "measure/clock.h"
@@ -58,8 +59,9 @@ void BenchEmbedded(benchmark::State& state, const Workload& workload, Target tar
     return Run(plan, problem, Workspace{memory.data(), memory.size()}).ok();
   };
   const auto run_embedded = [&](const Problem& problem) {
-    return instance.attention(Convert(problem), scratch.data(), scratch.size()) ==
-           embedded::Error::kOk;
+    const embedded::Problem converted = Convert(problem);
+    return instance.attention(&converted, scratch.data(), scratch.size()) ==
+           static_cast<int>(embedded::Error::kOk);
   };
   if (!run_library(tensors.At(0)) || !CompareSampledRows(tensors.At(0), Product::kF32).ok())
     return state.SkipWithError("the library's result is wrong");

@@ -29,6 +29,7 @@ file(GLOB headers ${PROJECT_SOURCE_DIR}/include/fovea/*.h)
 set(tbb_headers ${PROJECT_SOURCE_DIR}/include/fovea/c_tbb.h ${PROJECT_SOURCE_DIR}/include/fovea/tbb.h)
 list(REMOVE_ITEM headers ${tbb_headers} ${PROJECT_SOURCE_DIR}/include/fovea/embedded.h)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fovea/detail DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT fovea FILES_MATCHING PATTERN "*.h")
 fovea_install_library(fovea fovea)
 
 # The header-only edition; its target is made, and xsimd looked for, only where a consumer asks for the component.

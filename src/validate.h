@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "fovea/attention.h"
-#include "mask.h"
+#include "positions.h"
 
 namespace fovea {
 

@@ -1,7 +1,16 @@
 # Tests of the header-only edition (fovea/embedded.h). Included by tests/CMakeLists.txt.
 #
 # The header is compiled for each instruction set in a unit of its own; everything around it runs on any CPU, which it asks before it calls the unit.
-add_library(embedded_test OBJECT embedded_test.cc)
+add_library(embedded_test OBJECT
+  embedded/conformance_test.cc
+  embedded/edges_test.cc
+  embedded/errors_test.cc
+  embedded/f16_test.cc
+  embedded/rings_test.cc
+  embedded/score_test.cc
+  embedded/sizes_test.cc
+  embedded/support.cc
+)
 target_link_libraries(embedded_test PRIVATE fovea_test_support)
 
 string(REGEX REPLACE "nm([^/]*)$" "size\\1" size_program "${CMAKE_NM}")  # of the same tool chain

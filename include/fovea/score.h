@@ -7,23 +7,10 @@
 #include <optional>
 
 #include "fovea/export.h"
+#include "fovea/positions.h"
 #include "fovea/tensor.h"
 
 namespace fovea {
-
-enum class Causal : int32_t {
-  kNone = 0,
-  kTopLeft = 1,  // query i sees keys j ≤ i
-  // query i sees keys j ≤ i + kv_length − q_length of its sequence: the last query sees every key
-  kBottomRight = 2,
-};
-
-// Query i sees keys i + offset − left … i + offset + right, both inclusive; −1 leaves that side
-// open.
-struct Window {
-  int64_t left = -1;
-  int64_t right = -1;
-};
 
 // A coarse map of the score matrix: false removes every pair whose query lies in that block of
 // `queries` queries and whose key in that block of `keys` keys. Blocks without a visible pair cost

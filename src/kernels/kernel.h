@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "fovea/attention.h"
-#include "mask.h"
 #include "mask_map.h"
+#include "positions.h"
 
 namespace fovea {
 

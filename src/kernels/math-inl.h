@@ -6,6 +6,7 @@
 #define FOVEA_SRC_KERNELS_MATH_INL_H_
 #endif
 
+#include "fovea/detail/exp.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
@@ -33,40 +34,30 @@ HWY_INLINE V ClampAbove(V x, V most) {
 #endif
 }
 
-// Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products
-// with V that are no normal numbers, on which some CPUs spend a hundred cycles each.
-constexpr float kExpFlush = -69.0f;
-
-// e^x for x ≤ 0. Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to kExpFlush; 0 below, and for −inf; exp(0)
-// = 1 exactly; NaN stays NaN.
-//
-// x·log₂e = n + f with integer n and |f| ≤ ½; e^x = 2ⁿ·2^f. Adding kShift rounds to the integer n
-// and leaves n + 127, the exponent field of 2ⁿ, in the low bits of the sum, so that one shift makes
-// 2ⁿ. At n = −127, where x is put below kExpFlush, that field is 0 and with it the result. 2^f is 1
-// + f·(minimax polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
+// e^x for x ≤ 0, as fovea/detail/exp.h has it.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpNonPositive(D d, V x) {
   const hn::RebindToSigned<D> di;
-  const V shift = hn::Set(d, 12582912.0f + 127.0f);  // 1.5·2²³ + 127
-  const V log2e = hn::Set(d, 1.44269504088896341f);
-  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, kExpFlush)), hn::Set(d, -88.0f), x);  // keeps NaN
+  const V shift = hn::Set(d, detail::kExpShift);
+  const V log2e = hn::Set(d, detail::kLog2e);
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, detail::kExpFlush)), hn::Set(d, detail::kExpNothing),
+                     x);  // keeps NaN
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V n = hn::Sub(shifted, shift);
 #if HWY_NATIVE_FMA
   const V f = hn::MulSub(x, log2e, n);  // the product is not rounded
 #else
-  // x − n·ln2 in two steps (Cody and Waite 1980): ln2_hi has few enough bits for n·ln2_hi to be
-  // exact.
-  const V r = hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(d, 0.693359375f))),
-                      hn::Mul(n, hn::Set(d, -2.12194440e-4f)));
+  const V r = hn::Sub(hn::Sub(x, hn::Mul(n, hn::Set(d, detail::kLn2High))),
+                      hn::Mul(n, hn::Set(d, detail::kLn2Low)));
   const V f = hn::Mul(r, log2e);
 #endif
-  V p = hn::Set(d, 0.001326467259787023f);
-  p = hn::MulAdd(p, f, hn::Set(d, 0.009671554900705814f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.055507343262434006f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.24022240936756134f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6931470036506653f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
+  constexpr auto& k = detail::kExp2Coefficients;
+  V p = hn::Set(d, k[0]);
+  p = hn::MulAdd(p, f, hn::Set(d, k[1]));
+  p = hn::MulAdd(p, f, hn::Set(d, k[2]));
+  p = hn::MulAdd(p, f, hn::Set(d, k[3]));
+  p = hn::MulAdd(p, f, hn::Set(d, k[4]));
+  p = hn::MulAdd(p, f, hn::Set(d, k[5]));
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 

@@ -2,6 +2,8 @@
 // runs before it is called.
 #include "embedded/instance.h"
 
+#include <cstring>
+
 #include "fovea/embedded.h"
 
 #define FOVEA_TO_STRING_OF(x) #x
@@ -18,6 +20,14 @@ size_t ScratchBytes(int64_t dk, int64_t dv, int64_t rows) {
 size_t LeastScratchBytes(int64_t dk, int64_t dv, int64_t rows) {
   return embedded::LeastScratchBytes(dk, dv, rows);
 }
+int Attention(const void* problem, void* scratch, size_t scratch_bytes) {
+  embedded::Problem own;
+  std::memcpy(&own, problem, sizeof(own));
+  return static_cast<int>(embedded::Attention(own, scratch, scratch_bytes));
+}
+void LoadHalves(const uint16_t* from, int64_t n, float* to) {
+  internal::LoadRow(embedded::Type::kF16, reinterpret_cast<const char*>(from), 2, n, to);
+}
 float Widened(uint16_t h) { return internal::Widened(h); }
 
 static_assert(embedded::ScratchBytes(64, 64) == embedded::ScratchBytes(64, 64, 1000),
@@ -31,12 +41,12 @@ extern const EmbeddedInstance FOVEA_EMBEDDED_INSTANCE;
 const EmbeddedInstance FOVEA_EMBEDDED_INSTANCE = {
     FOVEA_TO_STRING(FOVEA_EMBEDDED_ISA),
     internal::kLanes,
-    embedded::Attention,
+    Attention,
     ScratchBytes,
     LeastScratchBytes,
     Widened,
     internal::Narrowed,
-    internal::LoadRow,
+    LoadHalves,
 };
 
 }  // namespace fovea::test

@@ -6,20 +6,19 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fovea/embedded/problem.h"
-
 namespace fovea::test {
 
+// Problems and errors cross as the plain data that they are, since their types lie in a namespace
+// of each unit's instruction set.
 struct EmbeddedInstance {
-  const char* isa;  // the inline namespace of its functions
+  const char* isa;  // that namespace
   int lanes;
-  embedded::Error (*attention)(const embedded::Problem& problem, void* scratch,
-                               size_t scratch_bytes);
+  int (*attention)(const void* problem, void* scratch, size_t scratch_bytes);
   size_t (*scratch_bytes)(int64_t dk, int64_t dv, int64_t rows);
   size_t (*least_scratch_bytes)(int64_t dk, int64_t dv, int64_t rows);
   float (*widened)(uint16_t);
   uint16_t (*narrowed)(float);
-  void (*load_row)(embedded::Type type, const char* row, int64_t stride, int64_t n, float* to);
+  void (*load_halves)(const uint16_t* from, int64_t n, float* to);
 };
 
 // Defined by instance.cc, once for each value of FOVEA_EMBEDDED_INSTANCE that it is compiled with.

@@ -3,7 +3,7 @@
 # of the C interface as C11 too, and the header-only edition with the headers of xsimd, and only if they are given.
 set -euo pipefail
 failed=0
-headers=("$1"/fovea/*.h)
+headers=("$1"/fovea/*.h "$1"/fovea/detail/*.h)
 [[ -z ${4:-} ]] || headers+=("$1"/fovea/embedded/*.h)
 for header in "${headers[@]}"; do
   name=${header#"$1"/}

@@ -3,7 +3,7 @@
 # edition is built on xsimd and is left out.
 set -euo pipefail
 failed=0
-for header in "$1"/fovea/*.h; do
+for header in "$1"/fovea/*.h "$1"/fovea/detail/*.h; do
   [[ $(basename "$header") == embedded.h ]] && continue
   # A header that is not installed here stops the compiler, so what is spelled in the file counts as well as what it reaches.
   if grep -nE '^ *# *include *[<"](hwy|tbb|oneapi|xsimd)/' "$header" ||

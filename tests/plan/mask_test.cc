@@ -1,6 +1,6 @@
 // The interval of visible keys against the contract's rules pair by pair, in an integer too wide to
 // overflow.
-#include "mask.h"
+#include "positions.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #ifndef FOVEA_EMBEDDED_CHECK_H_
 #define FOVEA_EMBEDDED_CHECK_H_
 
-#include "fovea/embedded/lanes.h"
+#include "fovea/embedded/load.h"
 
 namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
@@ -92,6 +92,11 @@ inline Error Check(const Problem& p) {
       (p.lse.data != nullptr && !IsCountable(p.lse, p.Hq, p.Tq, 1, p.B)) ||
       (p.bias.data != nullptr && !IsCountable(p.bias, p.Hq, p.Tq, p.Tk, p.B))) {
     return Error::kStride;
+  }
+  if (p.key_ranges.data != nullptr) {
+    const int64_t* const stride = p.key_ranges.stride;
+    const Tensor ranges = {p.key_ranges.data, Type::kF32, {stride[0], 0, stride[1], stride[2]}};
+    if (!IsCountable(ranges, 1, p.Tq, 2, p.B)) return Error::kStride;
   }
   if (p.has_scale && !IsFinite(static_cast<double>(p.scale))) return Error::kScale;
   if (p.causal < Causal::kNone || p.causal > Causal::kBottomRight) return Error::kCausal;

@@ -1,5 +1,5 @@
-// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data,
-// the same for every instruction set.
+// What a call of the header-only edition is: tensors, ring buffers, options and errors. Plain data
+// of the same layout for every instruction set.
 #ifndef FOVEA_EMBEDDED_PROBLEM_H_
 #define FOVEA_EMBEDDED_PROBLEM_H_
 
@@ -7,7 +7,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "fovea/embedded/isa.h"
+#include "fovea/positions.h"
+#include "fovea/score_function.h"
+
 namespace fovea::embedded {
+inline namespace FOVEA_EMBEDDED_ISA {
 
 // What was wrong with a call. Everything is checked before anything is written; of several faults
 // one is named.
@@ -42,12 +47,7 @@ enum class Type : int {
   kF16 = 1,  // IEEE binary16, as uint16_t
 };
 
-enum class Causal : int {
-  kNone = 0,
-  kTopLeft = 1,  // query i sees keys j ≤ i
-  // query i sees keys j ≤ i + keys − queries of its sequence: the last query sees every key
-  kBottomRight = 2,
-};
+using fovea::Causal;
 
 // A tensor of four axes [B, heads, rows, channels] in the caller's memory. Strides in BYTES, any of
 // them: 0 (broadcast), negative, or a non-unit last one.
@@ -81,6 +81,23 @@ constexpr MutableTensor Rows(uint16_t* data, int64_t rows, int64_t channels, int
   return {data, Type::kF16, {2 * heads * rows * channels, 2 * rows * channels, 2 * channels, 2}};
 }
 
+// An interval of positions for each query, [B, Tq, 2]: query i of sequence b sees keys j with begin
+// ≤ j < end alone. Any integers; an end at or below the begin is a query without keys.
+struct KeyRanges {
+  const void* data = nullptr;  // none without
+  bool is_64_bit = false;      // int64_t, else int32_t
+  // bytes, any of them: 0 shares the intervals of all sequences or queries
+  int64_t stride[3] = {};
+};
+
+// Dense intervals [Tq, 2] that all sequences share, or [B, Tq, 2] where `queries` is Tq.
+constexpr KeyRanges Ranges(const int32_t* data, int64_t queries = 0) {
+  return {data, false, {8 * queries, 8, 4}};
+}
+constexpr KeyRanges Ranges(const int64_t* data, int64_t queries = 0) {
+  return {data, true, {16 * queries, 16, 8}};
+}
+
 // Which rows of K and V hold which keys, where the newest key overwrites the oldest: key j, counted
 // from the oldest, is row (head + j) mod capacity.
 struct Ring {
@@ -110,10 +127,15 @@ constexpr int64_t kMostChannels = sizeof(size_t) >= 8 ? int64_t{1} << 24 : int64
 //   q [B, Hq, Tq, dk]   k [B, Hkv, Tk, dk]   v [B, Hkv, Tk, dv]
 //   out [B, Hq, Tq, dv]   lse [B, Hq, Tq, 1]   bias [B, Hq, Tq, Tk]
 //
-// Query head h reads KV head h / (Hq / Hkv). The score of query i and key j is s = scale·(q_i·k_j)
-// + bias_ij; pairs are removed by a bias of −inf, causal, window and lengths; out_i = Σ_j
-// softmax(s)_ij · v_j and lse_i = ln Σ_j exp(s_ij). A row without a visible key gives out = 0 and
-// lse = −inf. Where K or V hold NaN or infinity, that reaches the rows that see them and no others.
+// Query head h reads KV head h / (Hq / Hkv). The score of query i and key j is
+//   1. s = scale·head_scale_h·(q_i·k_j)   only the whole product can overflow
+//   2. s = s + bias_scale_h·bias_ij       a bias of −inf removes the pair, whatever its scale; a
+//                                         finite one never does: the product saturates at the
+//                                         largest finite float of either sign
+//   3. s = score_function(s)              −inf removes the pair
+// and pairs are removed by causal, window, key_ranges and lengths; out_i = Σ_j softmax(s)_ij · v_j
+// and lse_i = ln Σ_j exp(s_ij). A row without a visible key gives out = 0 and lse = −inf. Where K
+// or V hold NaN or infinity, that reaches the rows that see them and no others.
 struct Problem {
   int64_t B = 1, Hq = 1, Hkv = 1, Tq = 0, Tk = 0, dk = 0, dv = 0;
 
@@ -125,10 +147,19 @@ struct Problem {
   bool has_scale = false;  // else 1/√dk
   float scale = 0;         // finite; zero and negative values are legal
 
+  const float* head_scales = nullptr;  // [Hq]; 1 without
+  const float* bias_scales = nullptr;  // [Hq]; 1 without, and without effect where there is no bias
+
+  // The caller's own step, called in place on blocks of scores, for rows that exist alone. Its
+  // positions are i + offset and j, over a ring counted from its oldest key; sequence is b.
+  fovea_score_function score_function = nullptr;
+  void* score_context = nullptr;
+
   Causal causal = Causal::kNone;
   // Query i sees keys i + offset − window_left … i + offset + window_right, both inclusive; −1
   // leaves that side open.
   int64_t window_left = -1, window_right = -1;
+  KeyRanges key_ranges;
   // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by
   // default keys − queries of the sequence with kBottomRight or a ring without causal (the last
   // query belongs to the newest key), else 0.
@@ -143,6 +174,7 @@ struct Problem {
   const Ring* rings = nullptr;
 };
 
+}  // namespace FOVEA_EMBEDDED_ISA
 }  // namespace fovea::embedded
 
 #endif  // FOVEA_EMBEDDED_PROBLEM_H_

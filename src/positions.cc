@@ -1,16 +1,10 @@
-#include "mask.h"
+#include "positions.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace fovea {
 namespace {
-
-int64_t SaturatingAdd(int64_t a, int64_t b) {
-  int64_t sum;
-  if (!__builtin_add_overflow(a, b, &sum)) return sum;
-  return a < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
-}
 
 // −a that saturates.
 int64_t Negated(int64_t a) {
@@ -36,15 +30,7 @@ double SumOfRamp(int64_t begin, int64_t end, int64_t shift, int64_t limit) {
 KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window,
                      int64_t i) noexcept {
   if (i >= lengths.q_length) return {0, 0};
-  const int64_t position = SaturatingAdd(i, lengths.offset);
-  int64_t end = lengths.kv_length;
-  if (causal != Causal::kNone) end = std::min(end, SaturatingAdd(position, 1));
-  if (window.right >= 0)
-    end = std::min(end, SaturatingAdd(SaturatingAdd(position, window.right), 1));
-  end = std::max<int64_t>(end, 0);
-  int64_t first = 0;
-  if (window.left >= 0) first = std::clamp<int64_t>(SaturatingAdd(position, -window.left), 0, end);
-  return {first, end};
+  return VisibleKeys(SaturatingAdd(i, lengths.offset), lengths.kv_length, causal, window);
 }
 
 double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window& window,

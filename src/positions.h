@@ -1,8 +1,8 @@
-// Which keys a query may see by position: causal, window, lengths and offsets reduced to one
-// interval. Knows nothing of tensors or kernels; boolean masks and biases are not positions and
-// live in kernels/modifiers-inl.h.
-#ifndef FOVEA_SRC_MASK_H_
-#define FOVEA_SRC_MASK_H_
+// Which keys the queries of a sequence see by position, and how many they are. Knows nothing of
+// tensors or kernels; boolean masks and biases are not positions and live in
+// kernels/modifiers-inl.h.
+#ifndef FOVEA_SRC_POSITIONS_H_
+#define FOVEA_SRC_POSITIONS_H_
 
 #include <cstdint>
 
@@ -23,13 +23,8 @@ struct SequenceLengths {
   int64_t kv_batch = 0, kv_first = 0;
 };
 
-// Keys first ≤ j < end; empty when first == end.
-struct KeyRange {
-  int64_t first = 0;
-  int64_t end = 0;
-};
-
-// The keys that query i of the sequence sees. Offsets and windows may be any int64: sums saturate.
+// The keys that query i of the sequence sees, 0 ≤ first ≤ end. Offsets and windows may be any
+// int64: sums saturate.
 KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window,
                      int64_t i) noexcept;
 
@@ -39,4 +34,4 @@ double VisiblePairs(const SequenceLengths& lengths, Causal causal, const Window&
 
 }  // namespace fovea
 
-#endif  // FOVEA_SRC_MASK_H_
+#endif  // FOVEA_SRC_POSITIONS_H_

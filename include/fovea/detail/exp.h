@@ -1,0 +1,33 @@
+// The numbers of e^x for x ≤ 0, as the library's kernels and the header-only edition compute it.
+//
+// x·log₂e = n + f with integer n and |f| ≤ ½; e^x = 2ⁿ·2^f. Adding kExpShift rounds to the integer
+// n and leaves n + 127, the exponent field of 2ⁿ, in the low bits of the sum, so that one shift
+// makes 2ⁿ. 2^f is 1 + f·(minimax polynomial of degree 4); the multiplication by 2ⁿ keeps NaN.
+// Relative error ≤ 2 ulp + |x|·2⁻²⁴ down to kExpFlush; 0 below, and for −inf; exp(0) = 1 exactly;
+// NaN stays NaN.
+#ifndef FOVEA_DETAIL_EXP_H_
+#define FOVEA_DETAIL_EXP_H_
+
+namespace fovea::detail {
+
+// Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products
+// with V that are no normal numbers, on which some CPUs spend a hundred cycles each.
+constexpr float kExpFlush = -69.0f;
+// What x is put to there: n is −127, and its exponent field 0.
+constexpr float kExpNothing = -88.0f;
+
+constexpr float kExpShift = 12582912.0f + 127.0f;  // 1.5·2²³ + 127
+constexpr float kLog2e = 1.44269504088896341f;
+// Without fused multiply-adds f comes from x − n·ln2 in two steps (Cody and Waite 1980): kLn2High
+// has few enough bits for its product with n to be exact.
+constexpr float kLn2High = 0.693359375f;
+constexpr float kLn2Low = -2.12194440e-4f;
+
+// Of 2^f, from that of f⁵ to the constant.
+constexpr float kExp2Coefficients[] = {0.001326467259787023f, 0.009671554900705814f,
+                                       0.055507343262434006f, 0.24022240936756134f,
+                                       0.6931470036506653f,   1.0f};
+
+}  // namespace fovea::detail
+
+#endif  // FOVEA_DETAIL_EXP_H_

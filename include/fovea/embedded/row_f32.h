@@ -1,0 +1,136 @@
+// The multiply-adds of few query rows (decoding): lanes hold the head dimension of K and V, which
+// are read once for all rows; S[row][key], Q and O [row][channel]. Knows nothing of masks, types of
+// the caller or softmax.
+#ifndef FOVEA_EMBEDDED_ROW_F32_H_
+#define FOVEA_EMBEDDED_ROW_F32_H_
+
+#include "fovea/embedded/ahead.h"
+#include "fovea/embedded/runs.h"
+#include "fovea/embedded/take.h"
+
+namespace fovea::embedded {
+inline namespace FOVEA_EMBEDDED_ISA {
+namespace internal {
+
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with
+// zeros to whole vectors.
+template <int kKeys, int kRows, class T>
+FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
+                                     const float* __restrict q, int64_t q_stride, int64_t dk,
+                                     float* __restrict s, int64_t s_stride) {
+  V sum[kRows][4];
+  FOVEA_EMBEDDED_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    FOVEA_EMBEDDED_UNROLL
+    for (int j = 0; j < 4; ++j) sum[r][j] = V(0.0f);
+  }
+  const auto add = [&](int64_t c, const auto& load) {
+    V x[kKeys];
+    FOVEA_EMBEDDED_UNROLL
+    for (int j = 0; j < kKeys; ++j) x[j] = load(k + j * k_stride + c);
+    FOVEA_EMBEDDED_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const V y = Load(q + r * q_stride + c);
+      FOVEA_EMBEDDED_UNROLL
+      for (int j = 0; j < kKeys; ++j) sum[r][j] = xsimd::fma(x[j], y, sum[r][j]);
+    }
+  };
+  int64_t c = 0;
+  for (; c + kLanes <= dk; c += kLanes) add(c, [](const T* p) { return LoadWidened(p); });
+  if (c < dk) add(c, [&](const T* p) { return LoadWidened(p, dk - c); });
+  FOVEA_EMBEDDED_UNROLL
+  for (int r = 0; r < kRows; ++r) SumsOfLanes(sum[r], s + r * s_stride, kKeys);
+}
+
+// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
+// channels, of which the last holds `last` (≤ kLanes).
+template <int kChannels, int kRows, class T>
+FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stride,
+                                      const float* __restrict p, int64_t p_stride, int64_t keys,
+                                      const float* __restrict alpha, float* __restrict o,
+                                      int64_t o_stride, int64_t last) {
+  V sum[kRows][kChannels];
+  FOVEA_EMBEDDED_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const V a(alpha[r]);
+    FOVEA_EMBEDDED_UNROLL
+    for (int c = 0; c < kChannels; ++c) sum[r][c] = Load(o + r * o_stride + c * kLanes) * a;
+  }
+  for (int64_t j = 0; j < keys; ++j, values += v_stride) {
+    V pv[kRows];
+    FOVEA_EMBEDDED_UNROLL
+    for (int r = 0; r < kRows; ++r) pv[r] = V(p[r * p_stride + j]);
+    FOVEA_EMBEDDED_UNROLL
+    for (int c = 0; c < kChannels; ++c) {
+      const V x = kChannels > 1 || last == kLanes ? LoadWidened(values + c * kLanes)
+                                                  : LoadWidened(values + c * kLanes, last);
+      FOVEA_EMBEDDED_UNROLL
+      for (int r = 0; r < kRows; ++r) sum[r][c] = xsimd::fma(x, pv[r], sum[r][c]);
+    }
+  }
+  FOVEA_EMBEDDED_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    FOVEA_EMBEDDED_UNROLL
+    for (int c = 0; c < kChannels; ++c) Store(sum[r][c], o + r * o_stride + c * kLanes);
+  }
+}
+
+// The engine of few query rows.
+struct RowF32 {
+  using Lanes = LanesAreKeys;
+  static constexpr bool kReadsF16 = true;  // K and V, in place
+  // vectors of O in registers, for four rows
+  static constexpr int kChannels = kManyRegisters ? 4 : 2;
+
+  // Of micro-kernels, for a tile and a block of keys; spreads prefetches.
+  static int64_t Calls(int64_t keys, int64_t dv) { return keys / 4 + dv / (kChannels * kLanes); }
+
+  // S = Q·Kᵀ for keys [first, end) of the block; −inf behind them up to a whole vector.
+  static void Scores(const Tile<Lanes>& tile, const Matrix& k, int64_t first, int64_t end,
+                     int64_t dk, float* s, Ahead& ahead) {
+    const int64_t q_stride = RoundUp(dk, kLanes);
+    constexpr int64_t kStride = RoundUp(kBlockKeys, kLanes);
+    WithType(k.type, [&](auto zero) {
+      using T = decltype(zero);
+      InRuns<4, 1>(tile.count, [&](auto rows, int64_t r) {
+        InRuns<4, 1>(end - first, [&](auto keys, int64_t j) {
+          ahead.Step();
+          RowScores<keys.value, rows.value>(k.Row<T>(first + j), k.stride, tile.q + r * q_stride,
+                                            q_stride, dk, s + r * kStride + first + j, kStride);
+        });
+      });
+    });
+    for (int r = 0; r < tile.count; ++r) {
+      for (int64_t key = end; key < RoundUp(end, kLanes); ++key) s[r * kStride + key] = -kInfinity;
+    }
+  }
+
+  // O = alpha·O + P·V for keys [first, end) of the block.
+  static void Accumulate(const Tile<Lanes>& tile, const Matrix& v, int64_t first, int64_t end,
+                         int64_t dv, const float* p, const float* alpha, Ahead& ahead) {
+    constexpr int64_t kStride = RoundUp(kBlockKeys, kLanes);
+    const int64_t o_stride = RoundUp(dv, kLanes);
+    WithType(v.type, [&](auto zero) {
+      using T = decltype(zero);
+      InRuns<4, 1>(tile.count, [&](auto rows, int64_t r) {
+        const int64_t whole = dv / kLanes * kLanes;
+        const auto accumulate = [&](auto channels, int64_t c, int64_t last) {
+          ahead.Step();
+          RowAccumulate<channels.value, rows.value>(
+              v.Row<T>(first) + c, v.stride, p + r * kStride + first, kStride, end - first,
+              alpha + r, tile.o + r * o_stride + c, o_stride, last);
+        };
+        InRuns<kChannels, 1>(whole / kLanes, [&](auto channels, int64_t n) {
+          accumulate(channels, n * kLanes, kLanes);
+        });
+        if (whole < dv) accumulate(Count<1>(), whole, dv - whole);
+      });
+    });
+  }
+};
+
+}  // namespace internal
+}  // namespace FOVEA_EMBEDDED_ISA
+}  // namespace fovea::embedded
+
+#endif  // FOVEA_EMBEDDED_ROW_F32_H_

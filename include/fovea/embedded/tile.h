@@ -1,0 +1,162 @@
+// What is computed at once: a tile of query rows of one KV head, a block of its keys, and where the
+// arrays of an item lie in scratch. Knows nothing of what is computed.
+#ifndef FOVEA_EMBEDDED_TILE_H_
+#define FOVEA_EMBEDDED_TILE_H_
+
+#include "fovea/embedded/check.h"
+#include "fovea/embedded/lanes.h"
+
+namespace fovea::embedded {
+inline namespace FOVEA_EMBEDDED_ISA {
+namespace internal {
+
+constexpr int64_t kBlockKeys = 64;  // S of a tile stays in L1
+// query rows that reuse a block of K and V, scratch permitting
+constexpr int kItemRows = 128;
+constexpr int64_t kStageColumns = 64;  // of rows on their way from or to another layout
+// Rows of K or V that are multiples of this many bytes apart compete for one set of the L1 cache:
+// copied.
+constexpr int64_t kAliasing = 4096;
+constexpr size_t kAlignment = 64;
+constexpr int kMostTiles = kItemRows > 2 * kLanes ? kItemRows / (2 * kLanes) : 1;
+
+// ---- scratch
+
+// Where the arrays of an item lie in scratch: offsets in bytes. m, l, exponents, q and o hold all
+// tiles one behind the other.
+struct ScratchLayout {
+  size_t q = 0, o = 0, m = 0, l = 0, exponents = 0, alpha = 0, values = 0, s = 0, stage = 0, k = 0,
+         v = 0, bytes = 0;
+};
+
+// Copied rows of K and V: whole vectors, and never a multiple of 1 KiB apart (kAliasing).
+constexpr int64_t CopiedStride(int64_t d) {
+  return RoundUp(d, 16) % 256 == 0 ? RoundUp(d, 16) + 16 : RoundUp(d, 16);
+}
+
+// Tiles of an item, where a KV head has `rows` rows.
+template <class Lanes>
+constexpr int64_t TilesOf(const Lanes& lanes, int64_t rows) {
+  return Lanes::kKeyStep > 1
+             ? 1
+             : Between((Least(rows, kItemRows) + lanes.rows() - 1) / lanes.rows(), 1, kMostTiles);
+}
+
+template <class Lanes>
+constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64_t tiles) {
+  ScratchLayout w;
+  const int64_t tile_rows = lanes.rows();
+  size_t used = 0;
+  const auto take = [&](int64_t floats) {
+    const size_t at = used;
+    used +=
+        (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  };
+  w.q = take(tiles * lanes.Floats(dk));
+  w.o = take(tiles * lanes.Floats(dv));
+  w.m = take(tiles * tile_rows);
+  w.l = take(tiles * tile_rows);
+  w.exponents = take(tiles * 2 * tile_rows);
+  w.alpha = take(tile_rows);
+  w.values = take(2 * tile_rows);
+  w.s = take(lanes.Floats(kBlockKeys));
+  w.stage = take(tile_rows * kStageColumns);
+  // One tile is through with K before it takes V.
+  w.k = take(kBlockKeys * CopiedStride(Lanes::kKeyStep > 1 ? Most(dk, dv) : dk));
+  w.v = Lanes::kKeyStep > 1 ? w.k : take(kBlockKeys * CopiedStride(dv));
+  w.bytes = used;
+  return w;
+}
+
+// ---- head, block and tile
+
+// One KV head of one sequence.
+struct Head {
+  const Problem* problem;
+  Sequence sequence;
+  int64_t b, kv_head, group;
+  float scale;
+
+  // What q·k of query head h is multiplied by.
+  double ScaleOf(int64_t h) const {
+    const double whole = static_cast<double>(scale);
+    return problem->head_scales == nullptr ? whole
+                                           : whole * static_cast<double>(problem->head_scales[h]);
+  }
+};
+
+// Keys [first, first + n) in consecutive rows of K and V, the first of them `row`.
+struct Block {
+  int64_t first, n, row;
+};
+
+template <class Lanes>
+struct Tile {
+  Lanes lanes;
+  int64_t first_row;  // stacked row r is query r / group of head r % group
+  int count;
+  float *q, *o, *m, *l;
+  float* exponent[2];  // per row: scores must be multiplied by both
+  bool has_exponents;
+  KeyRange any;  // every key that some row sees lies in here
+  KeyRange all;  // every row sees these
+};
+
+// f(r, h, i) for the tile's rows: query i of head h.
+template <class Lanes, class F>
+void ForEachRow(const Head& head, const Tile<Lanes>& tile, const F& f) {
+  int64_t i = tile.first_row / head.group, g = tile.first_row % head.group;
+  for (int r = 0; r < tile.count; ++r) {
+    f(r, head.kv_head * head.group + g, i);
+    if (++g == head.group) g = 0, ++i;
+  }
+}
+
+template <class View>
+auto* Address(const View& view, int64_t b, int64_t h, int64_t row) {
+  using Char = decltype(ByteOf(view.data));
+  return static_cast<Char>(view.data) + b * view.stride[0] + h * view.stride[1] +
+         row * view.stride[2];
+}
+
+// Number `side` (0: begin, 1: end) of the interval of query i.
+inline int64_t RangeAt(const KeyRanges& ranges, int64_t b, int64_t i, int side) {
+  const char* const at = static_cast<const char*>(ranges.data) + b * ranges.stride[0] +
+                         i * ranges.stride[1] + side * ranges.stride[2];
+  int64_t wide;
+  int32_t narrow;
+  if (ranges.is_64_bit) {
+    __builtin_memcpy(&wide, at, sizeof(wide));
+    return wide;
+  }
+  __builtin_memcpy(&narrow, at, sizeof(narrow));
+  return narrow;
+}
+
+// The keys that query i may see by position.
+inline KeyRange VisibleKeys(const Head& head, int64_t i) {
+  const Problem& p = *head.problem;
+  const KeyRange keys = fovea::VisibleKeys(i + head.sequence.offset, head.sequence.kv_length,
+                                           p.causal, {p.window_left, p.window_right});
+  if (p.key_ranges.data == nullptr) return keys;
+  return Intersection(keys,
+                      {RangeAt(p.key_ranges, head.b, i, 0), RangeAt(p.key_ranges, head.b, i, 1)});
+}
+
+// s = f(s, row, key) for every vector of scores of the tile and keys [first, end).
+template <class Lanes, class F>
+void ForEachScore(const Tile<Lanes>& tile, int64_t first, int64_t end, float* s, const F& f) {
+  for (int row = 0; row < tile.count; row += Lanes::kRowStep) {
+    for (int64_t key = first; key < end; key += Lanes::kKeyStep) {
+      float* p = s + tile.lanes.Index(row, key, kBlockKeys);
+      Store(f(Load(p), row, key), p);
+    }
+  }
+}
+
+}  // namespace internal
+}  // namespace FOVEA_EMBEDDED_ISA
+}  // namespace fovea::embedded
+
+#endif  // FOVEA_EMBEDDED_TILE_H_

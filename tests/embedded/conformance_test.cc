@@ -1,0 +1,47 @@
+// The header-only edition on the cases of the conformance suites that it covers.
+#include <gtest/gtest.h>
+
+#include "embedded/support.h"
+#include "reference/reference.h"
+#include "support/cases.h"
+#include "support/check.h"
+#include "support/compare.h"
+
+namespace fovea::test {
+namespace {
+
+const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
+
+class EmbeddedConformance : public ::testing::TestWithParam<CaseId> {};
+
+TEST_P(EmbeddedConformance, StoredAnswer) {
+  if (!IsUsable()) GTEST_SKIP();
+  const Case c = GetParam().Load();
+  if (!c.unavailable.empty() || !IsCovered(c.problem)) return;
+  SCOPED_TRACE(c.about);
+  Problem problem = c.problem;
+  const Outputs outputs(&problem, c.token_major, false);
+  ASSERT_EQ(Compute(Convert(problem)->problem), Error::kOk);
+  EXPECT_TRUE(Near("out", outputs.out(), c.expect.at("out")));
+  EXPECT_TRUE(Near("lse", outputs.lse(), c.expect.at("lse")));
+  EXPECT_TRUE(Matches(problem, reference::Forward(problem)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Onnx, EmbeddedConformance, ::testing::ValuesIn(CasesOf("onnx", kValid)),
+                         CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Edge, EmbeddedConformance, ::testing::ValuesIn(CasesOf("edge", kValid)),
+                         CaseTestName);
+
+TEST(EmbeddedConformance, CoversManyCases) {
+  int covered = 0;
+  for (const char* suite : {"onnx", "edge"}) {
+    for (const CaseId& id : CasesOf(suite, kValid)) {
+      const Case c = id.Load();
+      covered += c.unavailable.empty() && IsCovered(c.problem) ? 1 : 0;
+    }
+  }
+  EXPECT_GE(covered, 100);
+}
+
+}  // namespace
+}  // namespace fovea::test
