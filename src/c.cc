@@ -70,7 +70,7 @@ static_assert(kMaxRank == 4);
 // that fits into it.
 #define FOVEA_ENDS_WITH(STRUCT, FIELD) \
   static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
-FOVEA_ENDS_WITH(fovea_problem, reserved);
+FOVEA_ENDS_WITH(fovea_problem, score_context);
 FOVEA_ENDS_WITH(fovea_allocator, release);
 FOVEA_ENDS_WITH(fovea_plan_options, block_keys);
 FOVEA_ENDS_WITH(fovea_cost, tasks);

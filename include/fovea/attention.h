@@ -23,10 +23,11 @@ namespace fovea {
 
 // At which step a score is given out.
 enum class ScoreStage : int32_t {
-  kScaled = 0,      // scale·(q·k)
+  kScaled = 0,      // scale·head_scale·(q·k)
   kSoftcapped = 1,  // after softcap
-  kMasked = 2,      // after ALiBi, bias and masks: what softmax sees; −inf for removed pairs
-  kWeights = 3,     // after softmax: 0 for removed pairs
+  // after ALiBi, bias, function and masks: what softmax sees; −inf for removed pairs
+  kMasked = 2,
+  kWeights = 3,  // after softmax: 0 for removed pairs
 };
 
 // One attention problem: the caller's tensors, any strides (bytes), each with its own type. Outputs
@@ -116,8 +117,9 @@ struct Cost {
 // How a problem will be computed. Immutable between Create and Update, so one plan may be run by
 // several threads at the same time (each run with its own workspace). A plan holds no pointer into
 // the caller's tensors: it binds shapes, types, lengths, offsets, causal, window and which tensors
-// are present, and Run refuses a problem that differs in them; strides, data, scale and softcap may
-// change from run to run, so one plan serves all layers of a step.
+// are present, and Run refuses a problem that differs in them; strides, data, scale,
+// softcap and which score function may change from run to run, so one plan serves all layers of a
+// step.
 class FOVEA_EXPORT Plan {
  public:
   Plan() noexcept;

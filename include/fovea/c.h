@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "fovea/export.h"
+#include "fovea/score_function.h"
 #include "fovea/version.h"
 
 #ifdef __cplusplus
@@ -153,6 +154,12 @@ typedef struct fovea_problem {
   int32_t has_window;        // 0 or 1; 0 = open on both sides
   int32_t has_query_offset;  // 0 or 1
   int32_t reserved;          // 0
+
+  fovea_tensor head_scales;             // optional, f32 [Hq]
+  fovea_tensor bias_scales;             // optional, f32 [Hq]
+  fovea_tensor key_ranges;              // optional, i32 or i64 [B or 1, Tq, 2]
+  fovea_score_function score_function;  // optional: fovea::Score::function
+  void* score_context;                  // of score_function
 } fovea_problem;
 
 // Where memory comes from: fovea::Allocator.

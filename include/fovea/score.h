@@ -8,6 +8,7 @@
 
 #include "fovea/export.h"
 #include "fovea/positions.h"
+#include "fovea/score_function.h"  // IWYU pragma: export
 #include "fovea/tensor.h"
 
 namespace fovea {
@@ -23,13 +24,26 @@ struct BlockMap {
   int64_t keys = 0;     // > 0
 };
 
+// What a score function changes, and which one with what context; `context` means nothing to Fovea.
+// The rules of both are in fovea/score_function.h.
+using ScoreBlock = ::fovea_score_block;
+struct ScoreFunction {
+  void (*apply)(void* context, const ScoreBlock* block) noexcept = nullptr;  // null: none
+  void* context = nullptr;
+
+  constexpr bool present() const { return apply != nullptr; }
+};
+
 // The steps from q·k to a softmax weight, in the order in which they apply:
-//   1. s = scale · (q_i · k_j)
+//   1. s = scale · head_scale_h · (q_i · k_j)  only the whole product can overflow
 //   2. s = softcap · tanh(s / softcap)         softcap > 0
 //   3. s = s − slope_h · |i + offset − j|      alibi_slopes (Press et al. 2021, "Train Short, Test
 //                                              Long", §3)
-//   4. s = s + bias[b,h,i,j]                   −inf removes the pair; any finite value does not
-//   5. pairs are removed by mask, block_map, parents, causal, window and lengths
+//   4. s = s + bias_scale_h · bias[b,h,i,j]    a stored −inf removes the pair, whatever the scale;
+//                                              a finite bias never does: the product saturates at
+//                                              the largest finite float of either sign
+//      s = function(s, b, h, i + offset, j)    the caller's own; −inf removes the pair
+//   5. pairs are removed by mask, block_map, parents, causal, window, key_ranges and lengths
 //                                              all that are given must allow a pair
 //   6. p = exp(s − m) / (Σ exp(s − m) + exp(sink_h − m))
 //                                              sinks only add to the denominator
@@ -43,10 +57,19 @@ struct Score {
   std::optional<float> scale;  // finite; default 1/√dk; zero and negative values are legal
   float softcap = 0;           // finite, ≥ 0; 0 = none
 
+  // f32 [Hq], multiplies the scale: a temperature of each head, as in cosine attention (Liu et al.
+  // 2022, "Swin Transformer V2", §3.2); zero and negative values are legal
+  TensorView head_scales;
   TensorView alibi_slopes;  // f32 [Hq]
   // bias and mask broadcast as in NumPy: up to four axes, aligned at the right, each of size 1 or
   // that of [B, Hq, Tq, Tk].
   TensorView bias;  // f32, f16 or bf16, whatever the type of q
+  // f32 [Hq], multiplies the bias: ALiBi as slope · distances, one bias for all heads; legal and
+  // without effect where there is no bias
+  TensorView bias_scales;
+  // The caller's own step, called in place on blocks of scores. That there is one is bound by a
+  // plan; which one may change from run to run.
+  ScoreFunction function;
   // bool or bit, true = attend; what it removes is found once per run (or plan:
   // PlanOptions::fixed_mask) and skipped
   TensorView mask;
@@ -58,6 +81,10 @@ struct Score {
 
   Causal causal = Causal::kNone;
   Window window;
+  // i32 or i64 [B, Tq, 2] or [1, Tq, 2]: query i sees keys key_ranges[b, i, 0] ≤ j < key_ranges[b,
+  // i, 1], any integers; an end at or below the begin is a query without keys. Documents, prefixes
+  // and images in a text, without a dense mask; keys outside cost nothing.
+  TensorView key_ranges;
   // position of query 0 among the keys, |offset| ≤ 2⁶²: chunked prefill, a cache with a past
   std::optional<int64_t> query_offset;
   // the same, one per sequence: i32 or i64 [B]; not together with query_offset

@@ -103,8 +103,8 @@ double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
                      i2 * x.stride[2] + i3 * x.stride[3]);
 }
 
-int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1) {
-  const char* address = Address(x, {i0, i1, 0, 0});
+int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1, int64_t i2) {
+  const char* address = Address(x, {i0, i1, i2, 0});
   return x.dtype == DType::kI64 ? Load<int64_t>(address) : Load<int32_t>(address);
 }
 

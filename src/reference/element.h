@@ -27,8 +27,8 @@ double StoredBound(DType dtype, double got, double want, double bound);
 // bool and bit are 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
 
-// x[i0, i1] of an i32 or i64 tensor.
-int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1 = 0);
+// x[i0, i1, i2] of an i32 or i64 tensor.
+int64_t IntegerAt(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0);
 
 // Element [b, h, i, j] of x broadcast to four axes as in NumPy: axes align at the right, an axis of
 // size one serves every index.

@@ -1,5 +1,6 @@
 // The chain rule through the steps of reference.cc, backwards (the forward pass and its numbering
 // are there).
+#include <cassert>
 #include <cmath>
 
 #include "reference/element.h"
@@ -18,7 +19,7 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
             GradientResult* g) {
   const auto [b, h, i, hkv] = at;
   const fovea::Score& score = problem.score;
-  const double scale = score.scale ? *score.scale : 1 / std::sqrt(static_cast<double>(n.dk));
+  const double scale = ScaleOf(problem) * HeadFactor(score.head_scales, h);
   const Row row = ForwardRow(problem, b, h, i);
   const Sequence sequence = SequenceOf(problem, b);
   const Rows& queries = sequence.queries;
@@ -45,8 +46,8 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
     }
     const double ds = p * (dp - delta);
 
-    // s = … + bias: the gradient passes as it is, also through ALiBi
-    g->dbias[((b * n.Hq + h) * n.Tq + i) * n.Tk + j] = ds;
+    // s = … + bias_scale·bias: the gradient passes as it is, also through ALiBi
+    g->dbias[((b * n.Hq + h) * n.Tq + i) * n.Tk + j] = HeadFactor(score.bias_scales, h) * ds;
 
     // s = c·tanh(x / c):  dx = ds·(1 − tanh²(x / c))
     double dx = ds;
@@ -55,10 +56,13 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
       dx *= 1 - t * t;
     }
 
-    // x = scale·(q·k)
+    // x = scale·head_scale·(q·k)
     for (int64_t c = 0; c < n.dk; ++c) {
-      g->dq[query * n.dk + c] += dx * scale * At(problem.k, keys.batch, hkv, kt, c);
-      g->dk[key * n.dk + c] += dx * scale * At(problem.q, queries.batch, h, qt, c);
+      const double qc = At(problem.q, queries.batch, h, qt, c);
+      const double kc = At(problem.k, keys.batch, hkv, kt, c);
+      g->dq[query * n.dk + c] += dx * scale * kc;
+      g->dk[key * n.dk + c] += dx * scale * qc;
+      g->dhead_scales[h] += dx * ScaleOf(problem) * qc * kc;
     }
   }
 
@@ -69,6 +73,7 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
 }  // namespace
 
 GradientResult Gradients(const Problem& problem, const TensorView& dout) {
+  assert(!problem.score.function.present());
   const Sizes n = SizesOf(problem);
   GradientResult g;
   g.dq.assign(problem.q.size(), 0);
@@ -76,6 +81,7 @@ GradientResult Gradients(const Problem& problem, const TensorView& dout) {
   g.dv.assign(problem.v.size(), 0);
   g.dbias.assign(n.B * n.Hq * n.Tq * n.Tk, 0);
   g.dsinks.assign(n.Hq, 0);
+  g.dhead_scales.assign(n.Hq, 0);
   for (int64_t b = 0; b < n.B; ++b) {
     for (int64_t h = 0; h < n.Hq; ++h) {
       for (int64_t i = 0; i < n.Tq; ++i) {

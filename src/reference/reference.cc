@@ -28,11 +28,11 @@ struct Sum {
   }
 };
 
-// Step 1: s = scale · (q_i · k_j), the scale inside, so that only the scaled product can overflow.
+// Step 1: s = scale · head_scale_h · (q_i · k_j), the scales inside, so that only the whole product
+// can overflow.
 Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i,
                   int64_t hkv, int64_t j) {
-  const double scale = problem.score.scale ? *problem.score.scale
-                                           : 1 / std::sqrt(static_cast<double>(problem.q.shape[3]));
+  const double scale = ScaleOf(problem) * HeadFactor(problem.score.head_scales, h);
   const Rows& queries = sequence.queries;
   const Rows& keys = sequence.keys;
   Sum s;
@@ -48,11 +48,37 @@ Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, i
   return s;
 }
 
+// The bias of step 4, −inf where it removes. No finite bias becomes infinite by its scale.
+double ScaledBias(const fovea::Score& score, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const double kMost = static_cast<double>(std::numeric_limits<float>::max());
+  const double bias = BroadcastAt(score.bias, b, h, i, j);
+  if (bias == -kInfinity) return bias;
+  const double scaled = HeadFactor(score.bias_scales, h) * bias;
+  return std::isfinite(bias) ? std::clamp(scaled, -kMost, kMost) : scaled;
+}
+
+// What the caller's function makes of a score, which is a float to it: called on that one alone.
+float Apply(const ScoreFunction& function, float score, int64_t b, int64_t h, int64_t position,
+            int64_t offset, int64_t j) {
+  ScoreBlock block = {};
+  block.size = sizeof(block);
+  block.scores = &score;
+  block.rows = block.keys = block.row_stride = block.key_stride = 1;
+  block.heads = &h;
+  block.query_positions = &position;
+  block.first_key_position = j;
+  block.sequence = b;
+  block.offset = offset;
+  function.apply(function.context, &block);
+  return score;
+}
+
 // A pair of a query and a key within their lengths, step by step.
 struct PairScore {
-  Sum scaled;      // step 1
-  Sum softcapped;  // steps 1 and 2
-  Sum score;       // steps 1 to 4
+  Sum scaled;            // step 1
+  Sum softcapped;        // steps 1 and 2
+  Sum score;             // steps 1 to 4
+  bool removed = false;  // by the function of step 4
 };
 PairScore Score(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i,
                 int64_t hkv, int64_t j) {
@@ -65,8 +91,14 @@ PairScore Score(const Problem& problem, const Sequence& sequence, int64_t b, int
     const double distance = std::abs(static_cast<double>(i + sequence.offset - j));
     s.Add(-At(score.alibi_slopes, h) * distance);
   }
-  if (score.bias.present()) s.Add(BroadcastAt(score.bias, b, h, i, j));
-  pair.score = s;
+  if (score.bias.present()) s.Add(ScaledBias(score, b, h, i, j));
+  if (score.function.present()) {
+    s.value = Apply(score.function, static_cast<float>(s.value), b, h, i + sequence.offset,
+                    sequence.offset, j);
+    s.largest = std::max(s.largest, std::abs(s.value));
+    pair.removed = s.value == -kInfinity;
+  }
+  pair.score = pair.removed ? Sum{-kInfinity, 0, 0} : s;
   return pair;
 }
 
@@ -104,6 +136,15 @@ Rows RowsOf(const TensorView& tensor, const TensorView& cu_seqlens, int64_t b) {
 }
 
 }  // namespace
+
+double ScaleOf(const Problem& problem) {
+  return problem.score.scale ? *problem.score.scale
+                             : 1 / std::sqrt(static_cast<double>(problem.q.shape[3]));
+}
+
+double HeadFactor(const TensorView& factors, int64_t h) {
+  return factors.present() ? At(factors, h) : 1;
+}
 
 Sizes SizesOf(const Problem& problem) {
   Sizes n;
@@ -147,6 +188,11 @@ bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j)
   if (score.causal != Causal::kNone && j > position) return false;
   if (score.window.left >= 0 && j - position < -score.window.left) return false;
   if (score.window.right >= 0 && j - position > score.window.right) return false;
+  const TensorView& ranges = score.key_ranges;
+  if (ranges.present()) {
+    const int64_t of = ranges.shape[0] == 1 ? 0 : b;
+    if (j < IntegerAt(ranges, of, i, 0) || j >= IntegerAt(ranges, of, i, 1)) return false;
+  }
   if (score.parents.present() && j >= sequence.offset &&
       !IsOnPath(score.parents, b, i, j - sequence.offset))
     return false;
@@ -177,6 +223,8 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
     row.visible[j] = Visible(problem, b, h, i, j);
     if (!row.visible[j]) continue;
     const PairScore pair = Score(problem, sequence, b, h, i, hkv, j);
+    row.visible[j] = !pair.removed;
+    if (pair.removed) continue;
     row.scaled[j] = pair.scaled.value;
     row.scores[j] = pair.score.value;
     largest[j] = pair.score.largest;

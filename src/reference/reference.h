@@ -25,6 +25,10 @@ struct Sizes {
 };
 Sizes SizesOf(const Problem& problem);
 
+// The scale of all heads; and what a tensor [Hq] of factors gives head h: 1 where it is absent.
+double ScaleOf(const Problem& problem);
+double HeadFactor(const TensorView& factors, int64_t h);
+
 // Where the rows of one sequence lie in q, out and lse, or in k and v: row t is [batch, head, first
 // + t].
 struct Rows {
@@ -43,15 +47,16 @@ struct Sequence {
 };
 Sequence SequenceOf(const Problem& problem, int64_t b);
 
-// Whether query i of head h sees key j: all that is given must allow the pair. Does not read q, k
-// or v, nor bias, masks and parents behind the lengths.
+// Whether query i of head h sees key j: all that is given must allow the pair, but for a score
+// function, which needs the score. Does not read q, k or v, nor bias, masks, parents and key ranges
+// behind the lengths.
 bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j);
 
 // Everything about one query row. Removed pairs have score −inf and weight 0.
 struct Row {
   std::vector<bool> visible;    // [Tk]
-  std::vector<double> scaled;   // [Tk] scale·(q·k) of the visible pairs
-  std::vector<double> scores;   // [Tk] after softcap, ALiBi and bias
+  std::vector<double> scaled;   // [Tk] scale·head_scale·(q·k) of the visible pairs
+  std::vector<double> scores;   // [Tk] after softcap, ALiBi, bias and function
   std::vector<double> weights;  // [Tk]
   double sink_weight = 0;       // the share of the sink in the softmax
   std::vector<double> out;      // [dv]
@@ -68,7 +73,8 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i);
 
 // The contract's precision of an f32 computation of this row: |error of out| ≤ t·max|v| and |error
 // of lse| ≤ t (plus the rounding of lse itself), t = max(1e-5, 8·2⁻²⁴·max|partial score|); infinite
-// where the scores overflow float32 and nothing is promised.
+// where the scores overflow float32 and nothing is promised. Of a score function it is assumed that
+// it makes no error of its argument larger.
 double RelativeTolerance(const Row& row);
 
 // What the precision of out becomes where the product with V takes rounded weights: |error of out|
@@ -94,8 +100,9 @@ struct ForwardResult {
   std::vector<double> out;
   std::vector<double> lse;      // [B, Hq, Tq]; packed [1, Hq, rows], likewise
   std::vector<double> weights;  // [B, Hq, Tq, Tk]
-  std::vector<double> scores;   // [B, Hq, Tq, Tk] after softcap, ALiBi and bias; −inf where removed
-  std::vector<bool> visible;    // [B, Hq, Tq, Tk]
+  // [B, Hq, Tq, Tk] after softcap, ALiBi, bias and function; −inf where removed
+  std::vector<double> scores;
+  std::vector<bool> visible;  // [B, Hq, Tq, Tk]
   // ScoresAt(problem.score_stage); empty where problem.scores is absent
   StageResult stage;
 
@@ -105,14 +112,15 @@ struct ForwardResult {
 ForwardResult Forward(const Problem& problem);
 
 // The gradients of Σ out·dout (dout: as out, any strides and float type). Rows, keys and values
-// without part in it get 0.
+// without part in it get 0. Not of problems with a score function, whose derivative is not known.
 struct GradientResult {
   std::vector<double> dq;  // as q: [B, Hq, Tq, dk]
   std::vector<double> dk;  // as k: [B, Hkv, Tk, dk]
   std::vector<double> dv;  // as v: [B, Hkv, Tk, dv]
   // [B, Hq, Tq, Tk]: of every score before it is broadcast; 0 for removed pairs
   std::vector<double> dbias;
-  std::vector<double> dsinks;  // [Hq], 0 without sinks
+  std::vector<double> dsinks;        // [Hq], 0 without sinks
+  std::vector<double> dhead_scales;  // [Hq], where they are absent of head scales of 1
 };
 GradientResult Gradients(const Problem& problem, const TensorView& dout);
 

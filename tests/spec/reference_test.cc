@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "reference/element.h"
+#include "support/score_function.h"
 
 namespace fovea::reference {
 namespace {
@@ -240,6 +241,104 @@ TEST(Forward, ScaleIsInsideTheProduct) {
   ExpectAllNear(Forward(problem).scores, {4, 2}, 1e-5);
 }
 
+TEST(Forward, HeadScalesMultiplyTheScaleInsideTheProduct) {
+  // scale · head_scale = 1e60 and q·k = 1e-60, neither of which is a float
+  const float q[] = {2, 2e-30f}, k[] = {3, 4e-30f}, v[] = {1, 2}, scales[] = {-0.5f, 1e30f};
+  Problem problem;
+  problem.q = View(q, {1, 2, 1, 1});
+  problem.k = View(k, {1, 2, 1, 1});
+  problem.v = View(v, {1, 2, 1, 1});
+  problem.score.scale = 1e30f;
+  problem.score.head_scales = View(scales, {2});
+  const ForwardResult r = Forward(problem);
+  EXPECT_NEAR(r.scores[0], -3e30, 1e24);
+  EXPECT_NEAR(r.scores[1], 8, 1e-5);
+  problem.score.scale = 0.25f;
+  const StageResult scaled = ScoresAt(problem, ScoreStage::kScaled);
+  EXPECT_EQ(scaled.scores[0], -0.75);
+  EXPECT_EQ(scaled.tolerance[0], 1e-5);
+}
+
+TEST(Forward, BiasScalesMultiplyTheBiasAlone) {
+  OneRow row({3, -1, 2});
+  const float bias[] = {4, -0.5f, 0}, scale[] = {-2}, slope[] = {0.5f};
+  row.problem.score.bias = View(bias, {3});
+  row.problem.score.bias_scales = View(scale, {1});
+  row.problem.score.softcap = 4;
+  row.problem.score.alibi_slopes = View(slope, {1});
+  ExpectAllNear(Forward(row.problem).scores,
+                {4 * std::tanh(0.75) - 8, 4 * std::tanh(-0.25) - 0.5 + 1, 4 * std::tanh(0.5) - 1},
+                kRounding);
+  row.problem.score.bias = TensorView();  // nothing to multiply
+  ExpectAllNear(Forward(row.problem).scores,
+                {4 * std::tanh(0.75), 4 * std::tanh(-0.25) - 0.5, 4 * std::tanh(0.5) - 1},
+                kRounding);
+}
+
+TEST(Forward, ScaledBiasesSaturateAndOnlyAStoredMinusInfinityRemoves) {
+  const float most = std::numeric_limits<float>::max();
+  const float bias[] = {-kInf, -most, most, 0, kInf, kNan};
+  const double sums[][6] = {// of a score of 1, by the scale; −inf: removed
+                            {-kInf, 1 - 2.0 * 0x1p127, 1 + 2.0 * 0x1p127, 1, kInf, kNan},
+                            {-kInf, 1, 1, 1, kNan, kNan},
+                            {-kInf, 1 + 2.0 * 0x1p127, 1 - 2.0 * 0x1p127, 1, -kInf, kNan}};
+  const float scales[] = {2, 0, -3e38f};
+  for (int n = 0; n < 3; ++n) {
+    for (int64_t j = 0; j < 6; ++j) {
+      OneRow row({1});
+      row.problem.score.bias = View(bias + j, {1});
+      row.problem.score.bias_scales = View(scales + n, {1});
+      const ForwardResult r = Forward(row.problem);
+      EXPECT_EQ(r.visible[0], j != 0);
+      if (std::isnan(sums[n][j])) {
+        EXPECT_TRUE(std::isnan(r.scores[0])) << n << " " << j;
+      } else if (std::isinf(sums[n][j])) {
+        EXPECT_EQ(r.scores[0], sums[n][j]) << n << " " << j;
+      } else {
+        EXPECT_NEAR(r.scores[0], sums[n][j], std::abs(sums[n][j]) * 0x1p-23) << n << " " << j;
+      }
+    }
+  }
+}
+
+TEST(Forward, AScoreFunctionComesBehindTheBiasAndGetsPositions) {
+  Example e(MakeSizes(2, 2, 1, 3, 4, 2, 2));
+  const float bias[] = {0.5f, 1, -1, 2};
+  const int64_t offsets[] = {5, -2};
+  e.problem.score.softcap = 1;
+  e.problem.score.bias = View(bias, {4});
+  e.problem.score.query_offsets = View(offsets, {2});
+  const ForwardResult without = Forward(e.problem);
+  const auto f = [](float s, int64_t b, int64_t h, int64_t position, int64_t j) {
+    return 2 * s + static_cast<float>(1000 * b + 100 * h + 10 * position + j);
+  };
+  e.problem.score.function = test::EachScore(f);
+  const ForwardResult with = Forward(e.problem);
+  for (size_t n = 0; n < with.scores.size(); ++n) {
+    const int64_t j = static_cast<int64_t>(n) % 4, i = static_cast<int64_t>(n) / 4 % 3,
+                  h = static_cast<int64_t>(n) / 12 % 2, b = static_cast<int64_t>(n) / 24;
+    const double want =
+        2 * without.scores[n] + static_cast<double>(1000 * b + 100 * h + 10 * (i + offsets[b]) + j);
+    EXPECT_NEAR(with.scores[n], want, std::abs(want) * 0x1p-22 + 0x1p-22) << n;
+  }
+  EXPECT_NE(with.weights, without.weights);
+}
+
+TEST(Forward, AScoreFunctionRemovesPairsByMinusInfinityAndBringsNoneBack) {
+  OneRow row({1, 2, 3, 4});
+  row.v = {1, kNan, 3, kNan};
+  const bool mask[] = {true, true, true, false};
+  const auto f = [](float, int64_t, int64_t, int64_t, int64_t j) { return j == 1 ? -kInf : 0; };
+  row.problem.score.mask = View(mask, {4});
+  row.problem.score.function = test::EachScore(f);
+  row.problem.score.query_offset = 1;
+  const ForwardResult r = Forward(row.problem);
+  EXPECT_EQ(r.visible, (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(r.out, (std::vector<double>{2}));
+  EXPECT_EQ(r.scores, (std::vector<double>{0, -kInf, 0, -kInf}));
+  EXPECT_EQ(r.lse[0], std::log(2.0));
+}
+
 TEST(Forward, SinkAddsToTheDenominatorOnly) {
   OneRow row({std::log(1.0f), std::log(2.0f)});
   const float sink[] = {std::log(5.0f)};
@@ -328,6 +427,22 @@ TEST(Visible, MaskAndMinusInfinityRemovePairsAndLowestDoesNot) {
   EXPECT_EQ(Picture(e.problem), (Lines{"101", "101"}));
   e.problem.score.bias = View(bias, {2, 1});
   EXPECT_EQ(Picture(e.problem), (Lines{"000", "101"}));
+}
+
+TEST(Visible, KeyRangesOfEachQuery) {
+  Example e(MakeSizes(2, 1, 1, 3, 5, 1, 1));
+  const int64_t most = std::numeric_limits<int64_t>::max(),
+                least = std::numeric_limits<int64_t>::min();
+  const int64_t ranges[] = {1, 3, least, most, 4, 2, /* sequence 1 */ -7, 2, 4, 99, 3, 3};
+  e.problem.score.key_ranges = View(ranges, {2, 3, 2});
+  EXPECT_EQ(Picture(e.problem, 0), (Lines{"01100", "11111", "00000"}));
+  EXPECT_EQ(Picture(e.problem, 1), (Lines{"11000", "00001", "00000"}));
+  const int32_t narrow[] = {0, 1, 1, 4, 2, 5};
+  e.problem.score.key_ranges = View(narrow, {1, 3, 2});  // of both sequences
+  e.problem.score.causal = Causal::kTopLeft;             // all that is given must allow a pair
+  for (int64_t b : {0, 1}) EXPECT_EQ(Picture(e.problem, b), (Lines{"10000", "01000", "00100"}));
+  e.problem.score.query_offset = 2;  // ranges are of keys: they stay where they are
+  EXPECT_EQ(Picture(e.problem), (Lines{"10000", "01110", "00111"}));
 }
 
 TEST(Visible, MaskOfBits) {
@@ -875,6 +990,12 @@ TEST(Gradients, EverythingTogetherMatchesDifferences) {
   const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
   const int32_t q_lengths[] = {2, 3}, kv_lengths[] = {5, 4};
   Score& score = e.problem.score;
+  std::vector<float> head_scales = {0.5f, -1.5f, 0, 2};
+  const float bias_scales[] = {2, -0.5f, 1, 0};
+  const int32_t ranges[] = {0, 4, 1, 9, -2, 3};
+  score.head_scales = Input(head_scales.data(), {n.Hq});
+  score.bias_scales = View(bias_scales, {n.Hq});
+  score.key_ranges = View(ranges, {1, n.Tq, 2});
   score.softcap = 1.5f;
   score.causal = Causal::kBottomRight;
   score.bias = Input(bias.data(), {n.B, n.Hq, n.Tq, n.Tk});
@@ -888,6 +1009,7 @@ TEST(Gradients, EverythingTogetherMatchesDifferences) {
   const GradientResult g = Gradients(e.problem, Input(dout.data(), {n.B, n.Hq, n.Tq, n.dv}));
   ExpectAllNear(g.dsinks, Differences(e.problem, dout, &sinks), kDifferenceError);
   ExpectAllNear(g.dbias, Differences(e.problem, dout, &bias), kDifferenceError);
+  ExpectAllNear(g.dhead_scales, Differences(e.problem, dout, &head_scales), kDifferenceError);
 }
 
 TEST(Gradients, PackedWithATreeAndABlockMapMatchesDifferences) {

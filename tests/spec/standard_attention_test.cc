@@ -56,6 +56,9 @@ TEST(StandardAttention, RefusesWhatItDoesNotCompute) {
   problem.score.softcap = 1;
   EXPECT_FALSE(reference::StandardAttentionSupports(problem));
   problem.score.softcap = 0;
+  problem.score.head_scales = View(x.data(), {1});
+  EXPECT_FALSE(reference::StandardAttentionSupports(problem));
+  problem.score.head_scales = TensorView();
   problem.q = SwapAxes(problem.q, 2, 3);
   EXPECT_FALSE(reference::StandardAttentionSupports(problem));
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -288,21 +289,44 @@ bool HasLayout(const std::string& name) {
   return false;
 }
 
-void BindInput(const std::string& name, const TensorView& view, Case* c) {
+// Where the input of a name belongs; null for one that the library does not have.
+TensorView* PlaceOf(const std::string& name, Case* c) {
   Score& score = c->problem.score;
   const std::map<std::string, TensorView*> places = {
       {"q", &c->problem.q},
       {"k", &c->problem.k},
       {"v", &c->problem.v},
+      {"head_scales", &score.head_scales},
       {"bias", &score.bias},
+      {"bias_scales", &score.bias_scales},
       {"mask", &score.mask},
       {"alibi_slopes", &score.alibi_slopes},
       {"sinks", &score.sinks},
       {"q_lengths", &score.q_lengths},
       {"kv_lengths", &score.kv_lengths},
+      {"key_ranges", &score.key_ranges},
       {"dout", &c->dout},
   };
-  *places.at(name) = view;
+  const auto place = places.find(name);
+  return place == places.end() ? nullptr : place->second;
+}
+
+// What the library would have to have for a case, by the names of inputs and parameters.
+std::set<std::string> MissingFor(const json& source) {
+  std::set<std::string> missing;
+  Case any;
+  for (const auto& [name, spec] : source.at("inputs").items()) {
+    if (name != "outs" && name != "lses" && PlaceOf(name, &any) == nullptr) missing.insert(name);
+  }
+  static const std::set<std::string> kParams = {"scale", "softcap", "causal", "query_offset",
+                                                "window"};
+  const json params = source.value("params", json::object());
+  for (const auto& [name, value] : params.items()) {
+    if (!value.is_null() && kParams.count(name) == 0) missing.insert(name);
+  }
+  // a cache in pages has four names
+  for (const char* const part : {"k_pages", "v_pages", "page_size"}) missing.erase(part);
+  return missing;
 }
 
 Tolerance ParseTolerance(const json& tol) { return {tol.at("atol"), tol.at("rtol")}; }
@@ -331,6 +355,13 @@ bool Suite::ExpectsError(size_t index) const {
   return contents_->manifest.at("cases").at(index).at("expect").contains("error");
 }
 
+std::string Suite::Needs(size_t index) const {
+  std::string needs;
+  for (const std::string& name : MissingFor(contents_->manifest.at("cases").at(index)))
+    needs += (needs.empty() ? "" : ", ") + name;
+  return needs;
+}
+
 Case Suite::Load(size_t index) const {
   const json& source = contents_->manifest.at("cases").at(index);
   TensorBuilder builder(contents_->stored);
@@ -338,6 +369,7 @@ Case Suite::Load(size_t index) const {
   c.suite = contents_->manifest.at("suite");
   c.name = source.at("name");
   c.about = source.at("about");
+  if (!Needs(index).empty()) throw std::runtime_error(c.name + " needs " + Needs(index));
   c.token_major = source.value("layout", "BHTD") == "BTHD";
   if (source.contains("params")) ReadParams(source.at("params"), &c.problem.score);
 
@@ -352,7 +384,7 @@ Case Suite::Load(size_t index) const {
     if (tensor.memory == nullptr)
       c.unavailable = "the system does not reserve the addresses of " + name;
     if (c.token_major && HasLayout(name)) tensor.view = SwapAxes(tensor.view, 1, 2);
-    BindInput(name, tensor.view, &c);
+    *PlaceOf(name, &c) = tensor.view;
   }
   for (size_t n = 0; n < outs.size(); ++n) c.parts.push_back({outs[n], lses.at(n)});
 
@@ -396,7 +428,7 @@ Case LoadRealProblem(const std::string& folder, const std::string& name) {
   if (entry.at("causal")) c.problem.score.causal = Causal::kTopLeft;
   for (const char* const tensor : {"q", "k", "v"}) {
     c.inputs[tensor] = build(tensor);
-    BindInput(tensor, c.inputs[tensor].view, &c);
+    *PlaceOf(tensor, &c) = c.inputs[tensor].view;
   }
   if (entry.contains("kv_lengths")) {
     const std::vector<int32_t> lengths = entry.at("kv_lengths");
@@ -405,7 +437,7 @@ Case LoadRealProblem(const std::string& folder, const std::string& name) {
     tensor.memory = Allocate(shape[0] * SizeOf(DType::kI32));
     std::memcpy(tensor.memory.get(), lengths.data(), lengths.size() * sizeof(int32_t));
     tensor.view = MakeView(tensor.memory.get(), DType::kI32, shape, {1});
-    BindInput("kv_lengths", tensor.view, &c);
+    c.problem.score.kv_lengths = tensor.view;
   }
   for (const char* const tensor : {"out", "lse"}) c.expect[tensor].tensor = build(tensor);
   return c;

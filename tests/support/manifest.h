@@ -62,6 +62,9 @@ class Suite {
   size_t size() const;
   std::string CaseName(size_t index) const;
   bool ExpectsError(size_t index) const;
+  // What the case is about and the library does not have, as "dropout, key_indices"; empty for a
+  // case that can be loaded.
+  std::string Needs(size_t index) const;
   Case Load(size_t index) const;
 
  private:

@@ -71,6 +71,19 @@ OwnedTensor RandomSequences(DType dtype, int64_t B, int64_t T, Random& random, i
   return cu_seqlens;
 }
 
+struct KeyRange {
+  int64_t begin, end;
+};
+KeyRange RandomRange(int64_t Tk, Random& random) {
+  const double kind = random.Uniform();
+  const int64_t most = int64_t{1} << 30;  // an i32, and exact as a double
+  if (kind < 0.1) return {-most, most};
+  if (kind < 0.2) return {random.Between(-3, Tk), -most};  // nothing
+  if (kind < 0.3) return {random.Between(0, Tk), most};
+  const int64_t begin = random.Between(-3, Tk);
+  return {begin, begin + random.Between(0, kind < 0.6 ? 8 : Tk + 3)};
+}
+
 void SetRow(OwnedTensor& tensor, int64_t batch, int64_t row, double value) {
   const TensorView view = tensor.view();
   for (int64_t h = 0; h < view.shape[1]; ++h) {
@@ -86,10 +99,13 @@ std::string ToString(const ProblemSpec& s) {
        << ", d " << s.dk << "/" << s.dv;
   if (s.scale) text << ", scale " << *s.scale;
   if (s.softcap != 0) text << ", softcap " << s.softcap;
+  if (s.head_scales) text << ", head scales";
   if (s.alibi) text << ", alibi";
   if (s.sinks) text << ", sinks";
   if (s.bias != Axes::kAbsent)
     text << ", bias " << fovea::Name(s.bias_type) << Name(s.bias) << " removes " << s.bias_removes;
+  if (s.bias_scales) text << ", bias scales";
+  if (s.function) text << ", function removes " << s.function_removes;
   if (s.mask != Axes::kAbsent)
     text << ", mask " << fovea::Name(s.mask_type) << Name(s.mask) << " allows " << s.mask_allows;
   if (s.fixed_mask) text << ", fixed";
@@ -106,6 +122,8 @@ std::string ToString(const ProblemSpec& s) {
   if (s.query_offsets != DType::kNone) text << ", offsets " << fovea::Name(s.query_offsets);
   if (s.q_lengths != DType::kNone) text << ", q_lengths " << fovea::Name(s.q_lengths);
   if (s.kv_lengths != DType::kNone) text << ", kv_lengths " << fovea::Name(s.kv_lengths);
+  if (s.key_ranges != DType::kNone)
+    text << ", key ranges " << fovea::Name(s.key_ranges) << (s.one_key_ranges ? " of all" : "");
   if (s.cu_seqlens_q != DType::kNone) text << ", cu_seqlens_q " << fovea::Name(s.cu_seqlens_q);
   if (s.cu_seqlens_k != DType::kNone) text << ", cu_seqlens_k " << fovea::Name(s.cu_seqlens_k);
   text << (s.lse ? ", lse" : "") << (s.weights ? ", weights" : "");
@@ -181,6 +199,25 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
       parents.Set(n, static_cast<double>(random.Chance(0.5) ? i - 1 : random.Between(-1, i - 1)));
     }
   }
+  for (const bool of_bias : {false, true}) {
+    if (of_bias ? !s.bias_scales : !s.head_scales) continue;
+    OwnedTensor& scales = of_bias ? bias_scales : head_scales;
+    scales = OwnedTensor(DType::kF32, {s.Hq});
+    scales.Fill([&] {
+      const double kind = random.Uniform();
+      return kind < 0.1 ? 0.0 : kind < 0.2 ? 1.0 : random.Normal();
+    });
+  }
+  if (s.key_ranges != DType::kNone) {
+    key_ranges = OwnedTensor(s.key_ranges, {s.one_key_ranges ? 1 : s.B, s.Tq, 2}, s.rest);
+    for (int64_t n = 0; n + 1 < key_ranges.size(); n += 2) {
+      const KeyRange range = RandomRange(s.Tk, random);
+      key_ranges.Set(n, static_cast<double>(range.begin));
+      key_ranges.Set(n + 1, static_cast<double>(range.end));
+    }
+  }
+  if (s.function)
+    function = std::make_shared<const HashedBias>(HashedBias{random.Bits(), s.function_removes});
   SpoilWhatIsNotThere();
   out = OwnedTensor(s.out_type, {q_batch, s.Hq, q_rows, s.dv}, s.out);
   if (s.lse) lse = OwnedTensor(DType::kF32, {q_batch, s.Hq, q_rows}, s.rest);
@@ -227,12 +264,16 @@ void RandomProblem::Refresh() {
   score.causal = spec.causal;
   score.window = spec.window;
   score.query_offset = spec.query_offset;
+  score.head_scales = head_scales.view();
   score.alibi_slopes = alibi_slopes.view();
   score.bias = bias.view();
+  score.bias_scales = bias_scales.view();
+  if (function != nullptr) score.function = EachScore(*function);
   score.mask = mask.view();
   if (block_map.present())
     score.block_map = {block_map.view(), spec.block_queries, spec.block_keys};
   score.parents = parents.view();
+  score.key_ranges = key_ranges.view();
   score.query_offsets = query_offsets.view();
   score.q_lengths = q_lengths.view();
   score.kv_lengths = kv_lengths.view();
@@ -287,6 +328,12 @@ bool RandomProblem::InBand(int64_t b, int64_t i, int64_t j) const {
 
 bool RandomProblem::Visible(int64_t b, int64_t h, int64_t i, int64_t j) const {
   if (!InBand(b, i, j)) return false;
+  if (key_ranges.present()) {
+    const int64_t of = spec.one_key_ranges ? 0 : b;
+    const double key = static_cast<double>(j);
+    if (key < key_ranges.At({of, i, 0}) || key >= key_ranges.At({of, i, 1})) return false;
+  }
+  if (function != nullptr && std::isinf(function->Added(b, h, i + Offset(b), j))) return false;
   if (block_map.present() &&
       Broadcast(block_map, b, h, i / spec.block_queries, j / spec.block_keys) == 0)
     return false;

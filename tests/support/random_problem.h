@@ -3,12 +3,14 @@
 #define FOVEA_TESTS_SUPPORT_RANDOM_PROBLEM_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "fovea/attention.h"
 #include "support/owned_tensor.h"
 #include "support/random.h"
+#include "support/score_function.h"
 
 namespace fovea::test {
 
@@ -34,11 +36,15 @@ struct ProblemSpec {
 
   std::optional<float> scale;
   float softcap = 0;
+  bool head_scales = false;
   bool alibi = false;
   bool sinks = false;
   Axes bias = Axes::kAbsent;
   DType bias_type = DType::kF32;
   double bias_removes = 0;  // share of bias elements that are −inf
+  bool bias_scales = false;
+  bool function = false;        // HashedBias
+  double function_removes = 0;  // share of pairs
   Axes mask = Axes::kAbsent;
   DType mask_type = DType::kBool;  // or kBit
   double mask_allows = 0.7;        // share of mask elements that are true
@@ -54,6 +60,8 @@ struct ProblemSpec {
   DType query_offsets = DType::kNone;
   DType q_lengths = DType::kNone;
   DType kv_lengths = DType::kNone;
+  DType key_ranges = DType::kNone;
+  bool one_key_ranges = false;  // [1, Tq, 2] for all sequences
   DType parents = DType::kNone;
   DType cu_seqlens_q = DType::kNone;
   DType cu_seqlens_k = DType::kNone;
@@ -62,20 +70,25 @@ struct ProblemSpec {
   bool lse = true;
   bool weights = false;
   std::optional<ScoreStage> scores;
-  bool fixed_mask = false;     // for PlanOptions: ExpectMatchesReference asks for it
-  Storage q, k, v, out, rest;  // rest: lse, weights, scores, bias, mask and block map
+  bool fixed_mask = false;  // for PlanOptions: ExpectMatchesReference asks for it
+  // rest: lse, weights, scores, bias, mask, block map and key ranges
+  Storage q, k, v, out, rest;
 };
 std::string ToString(const ProblemSpec& spec);
 
 // Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths,
-// offsets, masks uniform. Trees are chains that branch and begin anew. Of packed sequences one is
-// the longest, each other one empty or shorter, and up to three rows lie before the first and
-// behind the last one. K and V at and behind kv_lengths, rows outside of every sequence, and all
-// padding hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
+// offsets, masks uniform. Scales of heads and biases are normal, and some are 0 or 1. Key ranges
+// are part of the keys, most of them, all and more, or nothing. Trees are chains that branch and
+// begin anew. Of packed sequences one is the longest, each other one empty or shorter, and up to
+// three rows lie before the first and behind the last one. K and V at and behind kv_lengths, rows
+// outside of every sequence, and all padding hold NaN: they must never be read. Outputs hold
+// OwnedTensor::kFill.
 struct RandomProblem {
   ProblemSpec spec;
   OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes,
-      query_offsets, q_lengths, kv_lengths, sinks, cu_seqlens_q, cu_seqlens_k;
+      query_offsets, q_lengths, kv_lengths, sinks, cu_seqlens_q, cu_seqlens_k, head_scales,
+      bias_scales, key_ranges;
+  std::shared_ptr<const HashedBias> function;  // of this problem and its copies
   Problem problem;
 
   RandomProblem(const ProblemSpec& spec, uint64_t seed);
@@ -99,7 +112,7 @@ struct RandomProblem {
   int64_t Offset(int64_t b) const;
   // By causal, window and lengths alone: what Cost counts.
   bool InBand(int64_t b, int64_t i, int64_t j) const;
-  // By tree, block map, mask and a bias of −inf as well.
+  // By key ranges, tree, block map, mask, a bias of −inf and the function as well.
   bool Visible(int64_t b, int64_t h, int64_t i, int64_t j) const;
   // Element [b, h, i, j] of a tensor that broadcasts to [B, Hq, Tq, Tk].
   static double Broadcast(const OwnedTensor& tensor, int64_t b, int64_t h, int64_t i, int64_t j);
