@@ -15,7 +15,7 @@
 #include "fovea/tbb.h"
 #endif
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 std::unique_ptr<Executor> MakeExecutor(int threads) {
@@ -95,4 +95,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

@@ -17,7 +17,7 @@
 #include "measure/workload.h"
 #include "measure/workload_tensors.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 using test::EmbeddedInstance;
@@ -121,4 +121,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

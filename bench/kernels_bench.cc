@@ -13,7 +13,7 @@
 
 #ifndef FOVEA_BENCH_KERNELS_BENCH_ONCE_
 #define FOVEA_BENCH_KERNELS_BENCH_ONCE_
-namespace fovea::bench {
+namespace fovea::measure {
 
 // Operands of the pieces: a block of 64 keys, and more rows than any tile has.
 constexpr int64_t kKeys = 64, kMostRows = 64, kMostChannels = 256;
@@ -33,7 +33,7 @@ struct Pieces {
   void (*exp)(Operands& x) = nullptr;  // o = exp(s) of kMostRows·kKeys scores
 };
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 #endif  // FOVEA_BENCH_KERNELS_BENCH_ONCE_
 
 HWY_BEFORE_NAMESPACE();
@@ -42,7 +42,7 @@ namespace HWY_NAMESPACE {
 
 using BenchedEngine = TileEngine<2>;
 
-inline Tile BenchedTile(bench::Operands& x) {
+inline Tile BenchedTile(measure::Operands& x) {
   Tile tile = {};
   tile.count = static_cast<int>(BenchedEngine::Lanes::kRows);
   tile.q = x.q;
@@ -55,27 +55,28 @@ inline Geometry BenchedGeometry(int64_t d) {
   Geometry geometry;
   geometry.dk = geometry.dv = d;
   geometry.tile_rows = geometry.tile_lanes = static_cast<int32_t>(BenchedEngine::Lanes::kRows);
-  geometry.block_keys = static_cast<int32_t>(bench::kKeys);
+  geometry.block_keys = static_cast<int32_t>(measure::kKeys);
   return geometry;
 }
 
-bench::Pieces BenchedPieces() {
-  bench::Pieces pieces;
+measure::Pieces BenchedPieces() {
+  measure::Pieces pieces;
   pieces.rows = BenchedEngine::Lanes::kRows;
-  pieces.scores = [](bench::Operands& x, int64_t d) {
+  pieces.scores = [](measure::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d}, Span{0, bench::kKeys, false, false, false},
-                          BenchedGeometry(d), x.s, ahead);
+    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d},
+                          Span{0, measure::kKeys, false, false, false}, BenchedGeometry(d), x.s,
+                          ahead);
   };
-  pieces.accumulate = [](bench::Operands& x, int64_t d) {
+  pieces.accumulate = [](measure::Operands& x, int64_t d) {
     Ahead ahead;  // nothing to prefetch
     BenchedEngine::Accumulate(BenchedTile(x), Values{Rows{x.kv, d}, nullptr},
-                              Span{0, bench::kKeys, false, false, false}, BenchedGeometry(d), x.s,
+                              Span{0, measure::kKeys, false, false, false}, BenchedGeometry(d), x.s,
                               ahead);
   };
-  pieces.exp = [](bench::Operands& x) {
+  pieces.exp = [](measure::Operands& x) {
     const DF df;
-    for (int64_t n = 0; n < bench::kMostRows * bench::kKeys; n += kLanes) {
+    for (int64_t n = 0; n < measure::kMostRows * measure::kKeys; n += kLanes) {
       hn::Store(ExpNonPositive(df, hn::Load(df, x.s + n)), df, x.o + n);
     }
   };
@@ -96,7 +97,7 @@ HWY_AFTER_NAMESPACE();
 #include "fovea/target.h"
 #include "kernels/registry.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 Pieces PiecesFor(Target target) {
@@ -161,5 +162,5 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 #endif  // HWY_ONCE

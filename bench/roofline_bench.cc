@@ -8,7 +8,7 @@
 #include "measure/roofline.h"
 #include "measure/roofline_loops.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 void BenchLoop(benchmark::State& state, const Loop& loop, const char* unit) {
@@ -45,4 +45,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

@@ -10,7 +10,7 @@
 #include "measure/workload_tensors.h"
 #include "reference/standard_attention.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 void BenchStandardAttention(benchmark::State& state, const Workload& workload) {
@@ -42,4 +42,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

@@ -131,7 +131,7 @@ files::Writer CollectOutputs(const Args& args, bool bthd, const Problem& problem
 }
 
 int ReportAccuracy(const Problem& problem, Product product) {
-  const bench::Accuracy accuracy = bench::CompareAllRows(problem, product);
+  const measure::Accuracy accuracy = measure::CompareAllRows(problem, product);
   std::printf("check     largest error %.3g (bound %.3g there), lse %.3g, weights %.3g: %s\n",
               accuracy.max_error, accuracy.bound, accuracy.max_lse_error,
               accuracy.max_weights_error, accuracy.ok() ? "within bounds" : "OUT OF BOUNDS");
@@ -163,9 +163,9 @@ int RunAttend(const Args& args) {
   const files::Writer writer = CollectOutputs(args, bthd, loaded.problem);
   const OwnedWorkspace workspace(plan, threads.executor());
 
-  const double start = bench::WallSeconds();
+  const double start = measure::WallSeconds();
   Check(Run(plan, loaded.problem, workspace.get(), threads.executor()));
-  const double seconds = bench::WallSeconds() - start;
+  const double seconds = measure::WallSeconds() - start;
   std::string error;
   if (!writer.Write(&error)) throw Failure(error);
 

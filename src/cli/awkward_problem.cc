@@ -98,7 +98,7 @@ void AwkwardProblem::MakeTensors(bool bthd) {
   const auto tensor = [&](std::vector<char>* values, DType type, int64_t H, int64_t T, int64_t d) {
     const size_t count = static_cast<size_t>(B_ * H * T * d);
     values->resize(count * static_cast<size_t>(SizeOf(type)));
-    bench::FillNormal(values->data(), type, count, Draw(uint64_t{1} << 32));
+    measure::FillNormal(values->data(), type, count, Draw(uint64_t{1} << 32));
     void* const data = values->data();
     return bthd ? SwapAxes(View(data, type, {B_, T, H, d}), 1, 2) : View(data, type, {B_, H, T, d});
   };
@@ -164,7 +164,7 @@ uint64_t AwkwardProblem::Draw(uint64_t below) {
 
 void AwkwardProblem::FillFloats(std::vector<float>* values, int64_t count) {
   values->resize(static_cast<size_t>(count));
-  bench::FillNormal(values->data(), values->size(), Draw(uint64_t{1} << 32));
+  measure::FillNormal(values->data(), values->size(), Draw(uint64_t{1} << 32));
 }
 
 }  // namespace fovea::cli

@@ -37,7 +37,7 @@ void Judge(AwkwardProblem& awkward, const PlanOptions& options, Executor& execut
   if (status.ok())
     status = Run(plan, awkward.problem(), OwnedWorkspace(plan, executor).get(), executor);
   if (!status.ok()) throw Failure(awkward.description() + ": " + status.message());
-  const bench::Accuracy accuracy = bench::CompareAllRows(awkward.problem(), plan.product());
+  const measure::Accuracy accuracy = measure::CompareAllRows(awkward.problem(), plan.product());
   ++verdict->computed;
   verdict->max_error = std::max(verdict->max_error, accuracy.max_error);
   verdict->max_lse_error = std::max(verdict->max_lse_error, accuracy.max_lse_error);

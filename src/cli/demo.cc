@@ -139,10 +139,10 @@ bool ShowSpeed() {
   bool fine = true;
   for (const char* name : kWorkloads) {
     progress.Step(name);
-    bench::Workload workload;
+    measure::Workload workload;
     std::string error;
-    if (!bench::ParseWorkload(name, &workload, &error)) throw Failure(error);
-    const bench::WorkloadTensors tensors(workload, /*seed=*/1);
+    if (!measure::ParseWorkload(name, &workload, &error)) throw Failure(error);
+    const measure::WorkloadTensors tensors(workload, /*seed=*/1);
     if (!tensors.ok()) throw Failure(std::string("workload ") + name + ": not enough memory");
     MeasurementOptions options;
     options.target = best;

@@ -7,7 +7,7 @@
 #include "reference/element.h"
 #include "reference/reference.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 // Equal infinities and two NaNs are no error; any other meeting with one is an infinite error.
@@ -86,4 +86,4 @@ Accuracy CompareSampledRows(const Problem& problem, Product product, int rows) {
   return accuracy;
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure

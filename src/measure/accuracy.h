@@ -7,7 +7,7 @@
 
 #include "fovea/attention.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 // Errors against the contract's bounds: (t + w)·max|v| for out, before it is rounded to a 16-bit
 // type, t for lse and weights, t = max(1e-5, 8·2⁻²⁴·max|partial score|), w =
@@ -34,6 +34,6 @@ Accuracy CompareAllRows(const Problem& problem, Product product);
 // `rows` rows spread over sequences, heads and queries, the first and the last among them.
 Accuracy CompareSampledRows(const Problem& problem, Product product, int rows = 16);
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_ACCURACY_H_

@@ -5,7 +5,7 @@
 
 #include <ctime>
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 inline double Seconds(clockid_t clock) {
   timespec t;
@@ -18,6 +18,6 @@ inline double ThreadSeconds() { return Seconds(CLOCK_THREAD_CPUTIME_ID); }
 // Below this share of CPU time in wall time a measurement is dropped: somebody else had the core.
 constexpr double kOwnedShare = 0.97;
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_CLOCK_H_

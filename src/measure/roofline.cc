@@ -15,7 +15,7 @@
 #include "measure/roofline_loops.h"
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
-namespace fovea::bench {
+namespace fovea::measure {
 // Elsewhere rates are unknown, and benchmarks report times alone.
 Loop MultiplyAddLoop(Target) { return {}; }
 Loop DotBF16Loop(Target) { return {}; }
@@ -24,10 +24,10 @@ void ReadAscending(const char* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64)
     static_cast<void>(*static_cast<const volatile char*>(data + i));
 }
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 #endif
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 struct Burst {
@@ -63,7 +63,7 @@ constexpr int kBursts = 7;
 
 // Median and best of kBursts bursts that kept their cores, or, where too few did, of the CPU time
 // of all; the first, which wakes wide units and fills page tables, is not counted.
-Rate Sample(int threads, double giga_work, const std::function<void(int)>& work) {
+Rate RateOfBursts(int threads, double giga_work, const std::function<void(int)>& work) {
   RunTogether(threads, work);
   std::vector<double> owned, all;
   while (owned.size() < kBursts && all.size() < 4 * kBursts) {
@@ -98,8 +98,8 @@ int64_t IterationsOf(const Loop& loop) {
 Rate RateOf(const Loop& loop, int threads) {
   if (loop.run == nullptr) return {};
   const int64_t iterations = IterationsOf(loop);
-  return Sample(threads, 1e-9 * loop.work * static_cast<double>(iterations) * threads,
-                [&](int) { loop.run(iterations); });
+  return RateOfBursts(threads, 1e-9 * loop.work * static_cast<double>(iterations) * threads,
+                      [&](int) { loop.run(iterations); });
 }
 
 size_t LastLevelCacheBytes() {
@@ -130,8 +130,8 @@ Rate ReadGbps(const void* data, size_t bytes, int threads) {
   if (data == nullptr || part == 0) return {};
   const char* const first = static_cast<const char*>(data);
   const double giga_bytes = 1e-9 * static_cast<double>(part) * threads;
-  return Sample(threads, giga_bytes,
-                [&](int t) { ReadAscending(first + part * static_cast<size_t>(t), part); });
+  return RateOfBursts(threads, giga_bytes,
+                      [&](int t) { ReadAscending(first + part * static_cast<size_t>(t), part); });
 }
 
 size_t StreamBytes() {
@@ -160,4 +160,4 @@ HugeBuffer::~HugeBuffer() {
   if (mapping_ != nullptr) munmap(mapping_, mapped_);
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure

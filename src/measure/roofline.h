@@ -11,7 +11,7 @@
 #include "fovea/attention.h"
 #include "fovea/target.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 // The outcome of a few short bursts. `noisy`: too few bursts had their cores to themselves, so the
 // CPU time of all was taken.
@@ -58,6 +58,6 @@ class HugeBuffer {
   size_t bytes_ = 0;
 };
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_ROOFLINE_H_

@@ -8,7 +8,7 @@
 
 #include "fovea/target.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 struct Loop {
   // null: no such loop in this build, or this CPU cannot run it
@@ -24,6 +24,6 @@ Loop ExpLoop(Target target);
 // 512.
 void ReadAscending(const char* data, size_t bytes);
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_ROOFLINE_LOOPS_H_

@@ -6,7 +6,7 @@
 
 #include "measure/roofline_loops.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 // 24 sums cover a latency of four cycles on four pipes with room to spare; v30 and v31 are the
@@ -105,6 +105,6 @@ void ReadAscending(const char* data, size_t bytes) {
       : "memory", "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // __aarch64__

@@ -12,7 +12,7 @@
 
 #include "measure/roofline_loops.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 bool HasAvx512() {
@@ -281,6 +281,6 @@ void ReadAscending(const char* data, size_t bytes) {
   ReadSse(data, data + bytes);
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // __x86_64__

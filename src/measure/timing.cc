@@ -4,7 +4,7 @@
 
 #include "measure/clock.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 constexpr double kWarmUpSeconds = 0.05;  // clocks rise and wide units wake within milliseconds
@@ -123,4 +123,4 @@ Quartiles RatioOf(const Turns& turns, size_t call, size_t base) {
   return QuartilesOf(owned.size() < kFewestRuns ? all : owned);
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure

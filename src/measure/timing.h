@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 struct TimingOptions {
   // that the call uses; with more than one, lost cores cannot be told from waiting, and every run
@@ -60,6 +60,6 @@ Quartiles QuartilesOf(std::vector<double> values);
 // their core; over all rounds if there are hardly any.
 Quartiles RatioOf(const Turns& turns, size_t call, size_t base);
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_TIMING_H_

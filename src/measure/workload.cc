@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;    // of one axis of a workload
@@ -295,4 +295,4 @@ Workload BaseOf(const Workload& workload) {
   return Named(clean);
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure

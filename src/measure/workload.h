@@ -13,7 +13,7 @@
 
 #include "fovea/tensor.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 // Boolean masks.
 enum class MaskKind {
@@ -97,6 +97,6 @@ std::vector<Workload> WorkloadSet(const std::string& name);
 // itself.
 Workload BaseOf(const Workload& workload);
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_WORKLOAD_H_

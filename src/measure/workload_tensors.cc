@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 size_t WholeLines(int64_t elements, DType type) {
@@ -223,4 +223,4 @@ size_t WorkloadTensors::kv_bytes() const {
   return static_cast<size_t>(copies_) * (k_bytes_ + v_bytes_);
 }
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure

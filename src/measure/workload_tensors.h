@@ -10,7 +10,7 @@
 #include "measure/roofline.h"
 #include "measure/workload.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 
 // In huge pages, with normally distributed values. Decode workloads get as many copies of K and V
 // as exceed the caches. Copies of this object view the same memory.
@@ -48,6 +48,6 @@ class WorkloadTensors {
 void FillNormal(float* values, size_t count, uint64_t seed);
 void FillNormal(void* values, DType type, size_t count, uint64_t seed);
 
-}  // namespace fovea::bench
+}  // namespace fovea::measure
 
 #endif  // FOVEA_MEASURE_WORKLOAD_TENSORS_H_

@@ -10,7 +10,7 @@
 #include "measure/workload.h"
 #include "measure/workload_tensors.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 TEST(AccuracyTest, SeesRightAndWrongRows) {
@@ -37,4 +37,4 @@ TEST(AccuracyTest, SeesRightAndWrongRows) {
 }
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

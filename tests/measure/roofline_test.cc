@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 TEST(RooflineTest, MeasuresTheBaseline) {
@@ -32,4 +32,4 @@ TEST(RooflineTest, MeasuresTheBaseline) {
 }
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

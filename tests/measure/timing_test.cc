@@ -9,7 +9,7 @@
 
 #include "measure/clock.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 TEST(TimingTest, CountsRuns) {
@@ -81,4 +81,4 @@ TEST(TimingTest, QuartilesOfFewAndMany) {
 }
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

@@ -14,7 +14,7 @@
 #include "reference/element.h"
 #include "reference/reference.h"
 
-namespace fovea::bench {
+namespace fovea::measure {
 namespace {
 
 Workload Parsed(const std::string& text) {
@@ -340,4 +340,4 @@ TEST(WorkloadTest, DecodeRotatesOverCopies) {
 }
 
 }  // namespace
-}  // namespace fovea::bench
+}  // namespace fovea::measure

@@ -23,15 +23,15 @@ constexpr char kAllWorkloads[] = "P1,P2,P3,P4,P5,P6,D1,D2,D3";
 
 // "P1,P2+softcap,variants", "1,8,2048,64,causal", or several of either kind separated by
 // semicolons.
-std::vector<bench::Workload> ParseWorkloads(const std::string& text) {
-  std::vector<bench::Workload> workloads;
+std::vector<measure::Workload> ParseWorkloads(const std::string& text) {
+  std::vector<measure::Workload> workloads;
   std::string error;
   const auto add = [&](const std::string& name) {
-    const std::vector<bench::Workload> set = bench::WorkloadSet(name);
+    const std::vector<measure::Workload> set = measure::WorkloadSet(name);
     workloads.insert(workloads.end(), set.begin(), set.end());
     if (!set.empty()) return true;
-    bench::Workload workload;
-    const bool ok = bench::ParseWorkload(name, &workload, &error);
+    measure::Workload workload;
+    const bool ok = measure::ParseWorkload(name, &workload, &error);
     if (ok) workloads.push_back(workload);
     return ok;
   };
@@ -58,22 +58,22 @@ DType ParseType(const std::string& name) {
 }
 
 // Each workload once a type, which it must not have by its name.
-std::vector<bench::Workload> InTypes(const std::vector<bench::Workload>& workloads,
-                                     const std::vector<std::string>& types) {
-  std::vector<bench::Workload> result;
-  for (const bench::Workload& workload : workloads) {
+std::vector<measure::Workload> InTypes(const std::vector<measure::Workload>& workloads,
+                                       const std::vector<std::string>& types) {
+  std::vector<measure::Workload> result;
+  for (const measure::Workload& workload : workloads) {
     for (const std::string& name : types) {
       const DType type = ParseType(name);
       if (workload.type != DType::kF32)
         throw Failure("--types does not go with " + workload.name + ", which has a type");
-      result.push_back(bench::InType(workload, type));
+      result.push_back(measure::InType(workload, type));
     }
   }
   return result;
 }
 
 struct Request {
-  std::vector<bench::Workload> workloads;
+  std::vector<measure::Workload> workloads;
   std::vector<Contender> contenders;  // empty: workloads one after the other; else these in turns
   std::vector<Target> targets;
   std::vector<int> threads;
@@ -84,11 +84,12 @@ struct Request {
 };
 
 std::vector<Contender> ParseContenders(const Args& args) {
-  const std::vector<bench::Workload> workloads = ParseWorkloads(args.Text("--compare"));
+  const std::vector<measure::Workload> workloads = ParseWorkloads(args.Text("--compare"));
   if (!args.Has("--base")) return WithBases(workloads, nullptr);
-  bench::Workload base;
+  measure::Workload base;
   std::string error;
-  if (!bench::ParseWorkload(args.Text("--base"), &base, &error)) throw Failure("--base: " + error);
+  if (!measure::ParseWorkload(args.Text("--base"), &base, &error))
+    throw Failure("--base: " + error);
   return WithBases(workloads, &base);
 }
 
@@ -127,11 +128,11 @@ Request ReadRequest(const Args& args) {
 class Limits {
  public:
   explicit Limits(const Request& request) {
-    const bench::HugeBuffer buffer(bench::StreamBytes());
+    const measure::HugeBuffer buffer(measure::StreamBytes());
     for (const int threads : request.threads) {
-      read_[threads] = bench::ReadGbps(buffer.data(), buffer.bytes(), threads).median;
+      read_[threads] = measure::ReadGbps(buffer.data(), buffer.bytes(), threads).median;
       for (const Target target : request.targets)
-        exp_[{target, threads}] = bench::ExpGeps(target, threads).median;
+        exp_[{target, threads}] = measure::ExpGeps(target, threads).median;
     }
   }
   double read_gbps(int threads) const { return read_.at(threads); }
@@ -190,9 +191,9 @@ class Output {
   const Records* records_;  // null: none are kept
 };
 
-bench::WorkloadTensors MakeTensors(const bench::Workload& workload,
-                                   const bench::WorkloadTensors* like) {
-  bench::WorkloadTensors tensors(workload, /*seed=*/1, like);
+measure::WorkloadTensors MakeTensors(const measure::Workload& workload,
+                                     const measure::WorkloadTensors* like) {
+  measure::WorkloadTensors tensors(workload, /*seed=*/1, like);
   if (!tensors.ok()) throw Failure("workload " + workload.name + ": not enough memory");
   return tensors;
 }
@@ -203,10 +204,10 @@ std::string Where(Target target, int threads) {
 }
 
 // One workload on every instruction set and number of threads. False if a result is wrong.
-bool BenchWorkload(const Request& request, const bench::Workload& workload, const Limits& limits,
+bool BenchWorkload(const Request& request, const measure::Workload& workload, const Limits& limits,
                    const Output& output, Progress* progress) {
   progress->Step(workload.name + ": making tensors");
-  const bench::WorkloadTensors tensors = MakeTensors(workload, nullptr);
+  const measure::WorkloadTensors tensors = MakeTensors(workload, nullptr);
   std::optional<Baseline> baseline;
   if (request.baseline) {
     progress->Step(workload.name + ": standard attention");
@@ -238,7 +239,7 @@ bool BenchWorkload(const Request& request, const bench::Workload& workload, cons
 bool BenchContenders(const Request& request, const Limits& limits, const Output& output,
                      Progress* progress) {
   progress->Step("making tensors");
-  std::vector<bench::WorkloadTensors> tensors;
+  std::vector<measure::WorkloadTensors> tensors;
   for (const Contender& contender : request.contenders) {
     const size_t base = contender.base;
     tensors.push_back(
@@ -292,7 +293,7 @@ int RunBench(const Args& args) {
 
   if (!request.json) std::printf("%s", TableHeader().c_str());
   bool all_ok = true;
-  for (const bench::Workload& workload : request.workloads)
+  for (const measure::Workload& workload : request.workloads)
     all_ok &= BenchWorkload(request, workload, limits, output, &progress);
   return all_ok ? kFine : kWrong;
 }

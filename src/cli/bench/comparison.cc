@@ -14,7 +14,7 @@ namespace {
 // between quartiles of the peak: more, and shares of its median say little
 constexpr double kDrift = 0.1;
 
-size_t PlaceOf(const bench::Workload& workload, std::vector<Contender>* contenders) {
+size_t PlaceOf(const measure::Workload& workload, std::vector<Contender>* contenders) {
   for (size_t n = 0; n < contenders->size(); ++n) {
     if ((*contenders)[n].workload.name == workload.name) return n;
   }
@@ -22,25 +22,25 @@ size_t PlaceOf(const bench::Workload& workload, std::vector<Contender>* contende
   return contenders->size() - 1;
 }
 
-bench::Quartiles Scaled(const bench::Quartiles& quartiles, double factor) {
+measure::Quartiles Scaled(const measure::Quartiles& quartiles, double factor) {
   return {quartiles.low * factor, quartiles.median * factor, quartiles.high * factor};
 }
 
 }  // namespace
 
-std::vector<Contender> WithBases(const std::vector<bench::Workload>& workloads,
-                                 const bench::Workload* base) {
+std::vector<Contender> WithBases(const std::vector<measure::Workload>& workloads,
+                                 const measure::Workload* base) {
   std::vector<Contender> contenders;
-  for (const bench::Workload& workload : workloads) {
+  for (const measure::Workload& workload : workloads) {
     const size_t place_of_base =
-        PlaceOf(base != nullptr ? *base : bench::BaseOf(workload), &contenders);
+        PlaceOf(base != nullptr ? *base : measure::BaseOf(workload), &contenders);
     contenders[PlaceOf(workload, &contenders)].base = place_of_base;
   }
   return contenders;
 }
 
 std::vector<Comparison> Compare(const std::vector<Contender>& contenders,
-                                const std::vector<bench::WorkloadTensors>& tensors,
+                                const std::vector<measure::WorkloadTensors>& tensors,
                                 const MeasurementOptions& options,
                                 const std::function<void()>& begin) {
   const Threads threads(options.threads);
@@ -59,21 +59,21 @@ std::vector<Comparison> Compare(const std::vector<Contender>& contenders,
   begin();
   if (!all_ok) return comparisons;
 
-  bench::TimingOptions timing;
+  measure::TimingOptions timing;
   timing.threads = options.threads;
   timing.seconds = options.seconds;
   std::map<Product, std::vector<double>> peaks;
   for (const Comparison& comparison : comparisons) peaks[comparison.measurement.product];
   bool noisy_peak = false;
-  const bench::Turns turns = bench::MeasureInTurns(timing, runs, [&] {
+  const measure::Turns turns = measure::MeasureInTurns(timing, runs, [&] {
     for (auto& [product, rates] : peaks) {
-      const bench::Rate peak = bench::ProductGflops(options.target, product, options.threads);
+      const measure::Rate peak = measure::ProductGflops(options.target, product, options.threads);
       rates.push_back(peak.median);
       noisy_peak |= peak.noisy;
     }
   });
   for (const auto& product : peaks) {
-    const bench::Quartiles peak = bench::QuartilesOf(product.second);
+    const measure::Quartiles peak = measure::QuartilesOf(product.second);
     noisy_peak |= peak.high - peak.low > kDrift * peak.median;
   }
 
@@ -81,10 +81,10 @@ std::vector<Comparison> Compare(const std::vector<Contender>& contenders,
     Comparison& comparison = comparisons[n];
     Measurement& m = comparison.measurement;
     m.timing = turns.timings[n];
-    m.peak_gflops = bench::QuartilesOf(peaks[m.product]).median;
+    m.peak_gflops = measure::QuartilesOf(peaks[m.product]).median;
     m.read_gbps = options.read_gbps;
     m.noisy = m.timing.noisy || noisy_peak;
-    comparison.time = bench::RatioOf(turns, n, contenders[n].base);
+    comparison.time = measure::RatioOf(turns, n, contenders[n].base);
     comparison.cost = Scaled(comparison.time, comparison.base.Flops() / m.workload.Flops());
   }
   return comparisons;

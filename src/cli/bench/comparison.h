@@ -16,21 +16,21 @@
 namespace fovea::cli {
 
 struct Contender {
-  bench::Workload workload;
+  measure::Workload workload;
   size_t base = 0;  // its place in the list; a base is its own
 };
 
-// The workloads with their bases (bench::BaseOf, or `base` for all), which are put in front of the
-// first that needs them where they are not listed.
-std::vector<Contender> WithBases(const std::vector<bench::Workload>& workloads,
-                                 const bench::Workload* base);
+// The workloads with their bases (measure::BaseOf, or `base` for all), which are put in front of
+// the first that needs them where they are not listed.
+std::vector<Contender> WithBases(const std::vector<measure::Workload>& workloads,
+                                 const measure::Workload* base);
 
 struct Comparison {
   Measurement measurement;
-  bench::Workload base;
+  measure::Workload base;
   // Quartiles over the rounds, in units of the base's in the same round.
-  bench::Quartiles time;
-  bench::Quartiles cost;  // time over visible pairs · (dk + dv)
+  measure::Quartiles time;
+  measure::Quartiles cost;  // time over visible pairs · (dk + dv)
   bool HasShapeOfBase() const { return measurement.workload.HasShapeOf(base); }
 };
 
@@ -38,7 +38,7 @@ struct Comparison {
 // order. Memory is read at options.read_gbps for all: what reading reaches is not measured again.
 // `begin` is called when checking is over. Throws a Failure if the library refuses a workload.
 std::vector<Comparison> Compare(const std::vector<Contender>& contenders,
-                                const std::vector<bench::WorkloadTensors>& tensors,
+                                const std::vector<measure::WorkloadTensors>& tensors,
                                 const MeasurementOptions& options,
                                 const std::function<void()>& begin);
 

@@ -15,7 +15,7 @@ namespace {
 constexpr double kDrift = 0.1;
 
 // Limits before and after a run become their mean.
-double MeanOf(const bench::Rate& before, const bench::Rate& after, bool* noisy) {
+double MeanOf(const measure::Rate& before, const measure::Rate& after, bool* noisy) {
   *noisy |= before.noisy || after.noisy ||
             std::fabs(before.median - after.median) > kDrift * before.median;
   return (before.median + after.median) / 2;
@@ -30,7 +30,7 @@ double Measurement::Share() const {
 
 namespace {
 
-Plan PlanFor(const bench::WorkloadTensors& tensors, const MeasurementOptions& options) {
+Plan PlanFor(const measure::WorkloadTensors& tensors, const MeasurementOptions& options) {
   PlanOptions plan_options;
   plan_options.target = options.target;
   plan_options.engine = options.engine;
@@ -42,7 +42,7 @@ Plan PlanFor(const bench::WorkloadTensors& tensors, const MeasurementOptions& op
 
 }  // namespace
 
-CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+CheckedCall::CheckedCall(const measure::Workload& workload, const measure::WorkloadTensors& tensors,
                          const MeasurementOptions& options, Executor& executor)
     : plan_(PlanFor(tensors, options)),
       tensors_(&tensors),
@@ -54,14 +54,15 @@ CheckedCall::CheckedCall(const bench::Workload& workload, const bench::WorkloadT
   measurement_.product = plan_.product();
   measurement_.workspace_bytes = plan_.WorkspaceBytes(executor.Workers());
   Run(0);
-  measurement_.accuracy = bench::CompareSampledRows(tensors.At(0), plan_.product());
+  measurement_.accuracy = measure::CompareSampledRows(tensors.At(0), plan_.product());
 }
 
 void CheckedCall::Run(int64_t index) const {
   Check(fovea::Run(plan_, tensors_->At(index), workspace_.get(), *executor_));
 }
 
-Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+Measurement MeasureWorkload(const measure::Workload& workload,
+                            const measure::WorkloadTensors& tensors,
                             const MeasurementOptions& options) {
   const Threads threads(options.threads);
   const CheckedCall call(workload, tensors, options, threads.executor());
@@ -69,39 +70,39 @@ Measurement MeasureWorkload(const bench::Workload& workload, const bench::Worklo
   if (!m.accuracy.ok()) return m;
 
   const auto peak = [&] {
-    return bench::ProductGflops(options.target, m.product, options.threads);
+    return measure::ProductGflops(options.target, m.product, options.threads);
   };
   const auto read = [&] {
     return workload.IsDecode()
-               ? bench::ReadGbps(tensors.kv_data(), tensors.kv_bytes(), options.threads)
-               : bench::Rate{options.read_gbps, options.read_gbps, false};
+               ? measure::ReadGbps(tensors.kv_data(), tensors.kv_bytes(), options.threads)
+               : measure::Rate{options.read_gbps, options.read_gbps, false};
   };
-  bench::TimingOptions timing;
+  measure::TimingOptions timing;
   timing.threads = options.threads;
   timing.seconds = options.seconds;
-  const bench::Rate read_before = read();
-  const bench::Rate peak_before = peak();
-  m.timing = bench::Measure(timing, [&](int64_t index) { call.Run(index); });
+  const measure::Rate read_before = read();
+  const measure::Rate peak_before = peak();
+  m.timing = measure::Measure(timing, [&](int64_t index) { call.Run(index); });
   m.noisy = m.timing.noisy;
   m.peak_gflops = MeanOf(peak_before, peak(), &m.noisy);
   m.read_gbps = MeanOf(read_before, read(), &m.noisy);
   return m;
 }
 
-std::optional<Baseline> MeasureBaseline(const bench::WorkloadTensors& tensors) {
+std::optional<Baseline> MeasureBaseline(const measure::WorkloadTensors& tensors) {
   if (!reference::StandardAttentionSupports(tensors.At(0))) return std::nullopt;
   Baseline baseline;
   std::vector<float> scores;
-  bench::TimingOptions timing;
+  measure::TimingOptions timing;
   timing.seconds = 0;  // it is slow: no more runs than a median needs
-  baseline.timing = bench::Measure(
+  baseline.timing = measure::Measure(
       timing, [&](int64_t index) { reference::StandardAttention(tensors.At(index), &scores); });
   baseline.matrix_bytes = static_cast<double>(reference::ScoreMatrixBytes(tensors.At(0)));
   return baseline;
 }
 
 nlohmann::ordered_json ToJson(const Measurement& m) {
-  const bench::Workload& w = m.workload;
+  const measure::Workload& w = m.workload;
   nlohmann::ordered_json line = {{"workload", w.name},
                                  {"B", w.B},
                                  {"Hq", w.Hq},

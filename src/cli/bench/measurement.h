@@ -27,13 +27,13 @@ struct MeasurementOptions {
 };
 
 struct Measurement {
-  bench::Workload workload;
+  measure::Workload workload;
   MeasurementOptions options;
   Engine engine = Engine::kAuto;     // that the plan chose
   Product product = Product::kAuto;  // likewise
   size_t workspace_bytes = 0;
-  bench::Accuracy accuracy;  // of sampled rows, checked before timing
-  bench::Timing timing;
+  measure::Accuracy accuracy;  // of sampled rows, checked before timing
+  measure::Timing timing;
   double peak_gflops = 0;  // the product on that many threads, mean of before and after; 0: unknown
   // reading memory on that many threads; for decode the memory of K and V, mean of before and after
   double read_gbps = 0;
@@ -52,30 +52,31 @@ class CheckedCall {
  public:
   // Throws a Failure if the library refuses the workload. `tensors` and `executor` must outlive
   // this.
-  CheckedCall(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+  CheckedCall(const measure::Workload& workload, const measure::WorkloadTensors& tensors,
               const MeasurementOptions& options, Executor& executor);
   const Measurement& measurement() const { return measurement_; }  // without times and limits
   void Run(int64_t index) const;                                   // on that copy of K and V
 
  private:
   Plan plan_;
-  const bench::WorkloadTensors* tensors_;
+  const measure::WorkloadTensors* tensors_;
   Executor* executor_;
   OwnedWorkspace workspace_;
   Measurement measurement_;
 };
 
 // Throws a Failure if the library refuses the workload. Untimed where the result is wrong.
-Measurement MeasureWorkload(const bench::Workload& workload, const bench::WorkloadTensors& tensors,
+Measurement MeasureWorkload(const measure::Workload& workload,
+                            const measure::WorkloadTensors& tensors,
                             const MeasurementOptions& options);
 
 // Standard attention, which stores the score matrix, on one thread. Nothing where it cannot compute
 // the workload.
 struct Baseline {
-  bench::Timing timing;
+  measure::Timing timing;
   double matrix_bytes = 0;
 };
-std::optional<Baseline> MeasureBaseline(const bench::WorkloadTensors& tensors);
+std::optional<Baseline> MeasureBaseline(const measure::WorkloadTensors& tensors);
 
 // All of it under the names of the documented JSON lines.
 nlohmann::ordered_json ToJson(const Measurement& measurement);
