@@ -9,7 +9,7 @@ namespace fovea::reference {
 namespace {
 
 template <class T>
-T Load(const char* address) {
+T Load(const void* address) {
   T value;
   std::memcpy(&value, address, sizeof(T));  // any alignment
   return value;
@@ -30,26 +30,7 @@ bool BitAt(const TensorView& x, const int64_t (&index)[kMaxRank]) {
 
 double Value(const TensorView& x, const int64_t (&index)[kMaxRank]) {
   if (x.dtype == DType::kBit) return BitAt(x, index) ? 1 : 0;
-  const char* address = Address(x, index);
-  switch (x.dtype) {
-    case DType::kF32:
-      return Load<float>(address);
-    case DType::kF16:
-      return FromF16(Load<uint16_t>(address));
-    case DType::kBF16:
-      return FromBF16(Load<uint16_t>(address));
-    case DType::kBool:
-      return Load<uint8_t>(address) != 0 ? 1 : 0;
-    case DType::kI32:
-      return Load<int32_t>(address);
-    case DType::kI64:
-      return static_cast<double>(Load<int64_t>(address));
-    case DType::kBit:
-    case DType::kNone:
-      break;
-  }
-  // no such type: validation refuses it before anybody reads
-  return std::numeric_limits<double>::quiet_NaN();
+  return DecodeElement(x.dtype, Address(x, index));
 }
 
 }  // namespace
@@ -94,6 +75,28 @@ double StoredBound(DType dtype, double got, double want, double bound) {
   if (dtype == DType::kF32 || !std::isfinite(want)) return bound;
   return std::max(
       0.0, got < want ? want - Rounded(dtype, want - bound) : Rounded(dtype, want + bound) - want);
+}
+
+double DecodeElement(DType dtype, const void* address) {
+  switch (dtype) {
+    case DType::kF32:
+      return Load<float>(address);
+    case DType::kF16:
+      return FromF16(Load<uint16_t>(address));
+    case DType::kBF16:
+      return FromBF16(Load<uint16_t>(address));
+    case DType::kBool:
+      return Load<uint8_t>(address) != 0 ? 1 : 0;
+    case DType::kI32:
+      return Load<int32_t>(address);
+    case DType::kI64:
+      return static_cast<double>(Load<int64_t>(address));
+    case DType::kBit:
+    case DType::kNone:
+      break;
+  }
+  // no such type: validation refuses it before anybody reads
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 double At(const TensorView& x, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {

@@ -23,8 +23,11 @@ double Rounded(DType dtype, double x);
 // the rounded ends of want ± bound.
 double StoredBound(DType dtype, double got, double want, double bound);
 
-// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. Integers beyond 2^53 round;
-// bool and bit are 0 or 1.
+// The value of the element of this type at any address. Integers beyond 2^53 round; bool is 0 or 1;
+// bits have no address of their own, and NaN stands for them.
+double DecodeElement(DType dtype, const void* address);
+
+// x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. A bit is 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
 
 // x[i0, i1, i2] of an i32 or i64 tensor.

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -13,6 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "support/owned_tensor.h"
 #include "support/safetensors.h"
 
 namespace fovea::test {
@@ -42,48 +42,6 @@ DType ParseDType(const std::string& name) {
     if (name == Name(dtype)) return dtype;
   }
   throw std::runtime_error("dtype " + name + " is not one of the library's");
-}
-
-// 16-bit floats are rounded to nearest, ties to even.
-uint16_t ToF16(double value) {
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::abs(value);
-  if (std::isnan(value)) return 0x7e00;
-  if (magnitude >= 65520) return sign | 0x7c00;
-  const int exponent = magnitude == 0 ? -14 : std::max(std::ilogb(magnitude), -14);
-  // 1024 + fraction bits; less when subnormal
-  const int fraction = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
-  // a fraction of 2048 carries by itself
-  return static_cast<uint16_t>(sign | (((exponent + 15) * 1024) + fraction - 1024));
-}
-
-uint16_t ToBF16(double value) {
-  const float narrow = static_cast<float>(value);
-  if (std::isnan(narrow)) return 0x7fc0;
-  uint32_t bits;
-  std::memcpy(&bits, &narrow, sizeof(bits));
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-void StoreElement(DType dtype, double value, char* address) {
-  const auto store = [address](auto x) { std::memcpy(address, &x, sizeof(x)); };
-  switch (dtype) {
-    case DType::kF32:
-      return store(static_cast<float>(value));
-    case DType::kF16:
-      return store(ToF16(value));
-    case DType::kBF16:
-      return store(ToBF16(value));
-    case DType::kBool:
-      return store(static_cast<uint8_t>(value != 0));
-    case DType::kI32:
-      return store(static_cast<int32_t>(value));
-    case DType::kI64:
-      return store(static_cast<int64_t>(value));
-    case DType::kBit:  // the suites store masks as bool
-    case DType::kNone:
-      return;
-  }
 }
 
 // A number, a boolean, or "nan", "inf", "-inf" as text.
@@ -120,7 +78,7 @@ void Generate(uint32_t seed, double gain, DType dtype, int64_t count, char* data
   for (int64_t n = 0; n < count; ++n) {
     x = 1664525u * x + 1013904223u;
     const int t = static_cast<int>(x >> 24);
-    StoreElement(dtype, gain * (t - 128) / 64, data + n * SizeOf(dtype));
+    EncodeElement(dtype, gain * (t - 128) / 64, data + n * SizeOf(dtype));
   }
 }
 
@@ -155,12 +113,12 @@ std::shared_ptr<void> MakeBuffer(const json& spec, DType dtype, const Shape& sha
     Generate(spec.at("seed"), spec.value("gain", 1.0), dtype, count, data);
   } else {
     const double value = ParseValue(spec.at("fill"));
-    for (int64_t n = 0; n < count; ++n) StoreElement(dtype, value, data + n * SizeOf(dtype));
+    for (int64_t n = 0; n < count; ++n) EncodeElement(dtype, value, data + n * SizeOf(dtype));
   }
   for (const json& patch : spec.value("patch", json::array())) {
     const double value = ParseValue(patch.at("value"));
     ForEachInBox(patch.at("box"), shape,
-                 [&](int64_t n) { StoreElement(dtype, value, data + n * SizeOf(dtype)); });
+                 [&](int64_t n) { EncodeElement(dtype, value, data + n * SizeOf(dtype)); });
   }
   return memory;
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 
 namespace fovea::test {
 namespace {
@@ -17,21 +16,6 @@ namespace {
 }
 
 // IEEE binary16 by arithmetic: slow and obvious. Subnormals are multiples of 2^-24.
-double HalfToDouble(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  double magnitude;
-  if (exponent == 31) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
-                              : std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(fraction, -24);
-  } else {
-    magnitude = std::ldexp(1024 + fraction, exponent - 25);
-  }
-  return (bits & 0x8000) ? -magnitude : magnitude;
-}
-
 uint16_t DoubleToHalf(double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return sign | 0x7E00;
@@ -243,45 +227,6 @@ OwnedTensor OwnedTensor::CopiedTo(Storage storage) const {
     }
   }
   return copy;
-}
-
-double DecodeElement(DType dtype, const void* from) {
-  switch (dtype) {
-    case DType::kF32: {
-      float value;
-      std::memcpy(&value, from, sizeof value);
-      return static_cast<double>(value);
-    }
-    case DType::kF16: {
-      uint16_t bits;
-      std::memcpy(&bits, from, sizeof bits);
-      return HalfToDouble(bits);
-    }
-    case DType::kBF16: {
-      uint16_t half;
-      std::memcpy(&half, from, sizeof half);
-      const uint32_t bits = static_cast<uint32_t>(half) << 16;
-      float value;
-      std::memcpy(&value, &bits, sizeof value);
-      return static_cast<double>(value);
-    }
-    case DType::kBool:
-      return *static_cast<const unsigned char*>(from) != 0;
-    case DType::kI32: {
-      int32_t value;
-      std::memcpy(&value, from, sizeof value);
-      return value;
-    }
-    case DType::kI64: {
-      int64_t value;
-      std::memcpy(&value, from, sizeof value);
-      return static_cast<double>(value);
-    }
-    case DType::kBit:  // no address of its own
-    case DType::kNone:
-      break;
-  }
-  Fail("element type");
 }
 
 void EncodeElement(DType dtype, double value, void* to) {

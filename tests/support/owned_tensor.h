@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fovea/tensor.h"
+#include "reference/element.h"
 
 namespace fovea::test {
 
@@ -109,7 +110,8 @@ class OwnedTensor {
   bool dense_ = false;  // elements follow each other in C order: no padding, and quick to find
 };
 
-double DecodeElement(DType dtype, const void* from);
+using reference::DecodeElement;
+// Stores the value rounded to the type.
 void EncodeElement(DType dtype, double value, void* to);
 
 }  // namespace fovea::test
