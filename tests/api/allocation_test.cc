@@ -12,6 +12,7 @@
 #include "fovea/merge.h"
 #include "support/allocations.h"
 #include "support/check.h"
+#include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
 
@@ -20,10 +21,12 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
+using test::KernelsAndAuto;
 using test::Memory;
 using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
+using test::VariedSpecs;
 
 // Defeats the removal of allocations that nobody looks at.
 void* volatile sink;
@@ -40,42 +43,8 @@ TEST(AllocationsTest, AreCounted) {
   }
 }
 
-std::vector<ProblemSpec> Specs() {
-  std::vector<ProblemSpec> specs(5);
-  ProblemSpec& all = specs[0];
-  all.B = 2, all.Hq = 4, all.Hkv = 2, all.Tq = 40, all.Tk = 90, all.dk = 20, all.dv = 24,
-  all.causal = Causal::kTopLeft, all.window = {50, -1};
-  all.softcap = 3, all.alibi = true, all.sinks = true, all.bias = Axes::kBHQK,
-  all.mask = Axes::kHQK, all.weights = true;
-  all.q_lengths = DType::kI32, all.kv_lengths = DType::kI64, all.query_offsets = DType::kI32;
-  all.k.layout = test::Layout::kTransposed, all.q.layout = test::Layout::kSwapped,
-  all.v.layout = test::Layout::kPage;
-  ProblemSpec& decode = specs[1];
-  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64,
-  decode.kv_lengths = DType::kI32;
-  specs[2].Tk = 0;
-  ProblemSpec& removes = specs[3];
-  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290,
-  removes.dk = 20, removes.dv = 24, removes.causal = Causal::kBottomRight,
-  removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
-  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64,
-  removes.scores = ScoreStage::kSoftcapped;
-  ProblemSpec& packed = specs[4];
-  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20,
-  packed.dv = 24, packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64,
-  packed.mask = Axes::kQK, packed.fixed_mask = true, packed.weights = true,
-  packed.scores = ScoreStage::kMasked;
-  return specs;
-}
-
-std::vector<Kernel> KernelsAndAuto() {
-  std::vector<Kernel> kernels = test::Kernels();
-  for (Target target : UsableTargets()) kernels.push_back({target, Engine::kAuto});
-  return kernels;
-}
-
 TEST(AllocationTest, RunDoesNotAllocate) {
-  for (const ProblemSpec& spec : Specs()) {
+  for (const ProblemSpec& spec : VariedSpecs()) {
     RandomProblem p(spec, 1);
     for (const Kernel& kernel : test::Thinned(KernelsAndAuto(), 4)) {
       Plan plan;
@@ -94,7 +63,7 @@ TEST(AllocationTest, RunDoesNotAllocate) {
 }
 
 TEST(AllocationTest, ErrorsDoNotAllocate) {
-  RandomProblem p(Specs()[0], 1);
+  RandomProblem p(VariedSpecs()[0], 1);
   Plan plan;
   ASSERT_TRUE(Plan::Create(p.problem, {}, &plan).ok());
   const Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
@@ -111,7 +80,7 @@ TEST(AllocationTest, ErrorsDoNotAllocate) {
 }
 
 TEST(AllocationTest, BindAndRunTaskDoNotAllocateOnAnyThread) {
-  for (const ProblemSpec& spec : Specs()) {
+  for (const ProblemSpec& spec : VariedSpecs()) {
     RandomProblem p(spec, 1);
     for (const Kernel& kernel : test::Thinned(KernelsAndAuto(), 4)) {
       Plan plan;

@@ -1,18 +1,16 @@
-// The kernels against the double reference through the public call: every usable target, both
-// engines, over sizes, layouts and every part of the score. What the score's mathematics demands
-// beyond the formula is in property_test.cc, NaN, Inf and empty rows in nonfinite_test.cc.
+// The kernels against the double reference through the public call, one thing at a time, in sizes
+// of its own: every usable target, both engines. Every pair of things is in all_pairs_test.cc, what
+// the score's mathematics demands beyond the formula in laws/, NaN, Inf and empty rows in
+// laws/nonfinite_test.cc.
 #include "fovea/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "support/check.h"
-#include "support/pairwise.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
 
@@ -20,202 +18,12 @@ namespace fovea {
 namespace {
 
 using test::Axes;
+using test::ExpectMatchesReference;
 using test::Layout;
 using test::OwnedTensor;
 using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
-
-// ---- every pair of values of all that a problem can have ----
-
-constexpr int64_t kHeadSizes[][2] = {
-    {1, 1},     {2, 3},     {3, 2},     {5, 8},     {8, 5},    {16, 16}, {31, 33}, {32, 32},
-    {33, 31},   {40, 40},   {64, 64},   {64, 80},   {72, 72},  {80, 64}, {96, 96}, {127, 129},
-    {128, 128}, {129, 127}, {192, 128}, {256, 256}, {65, 192}, {1, 17}};
-constexpr int64_t kQueries[] = {1, 2, 3, 4, 7, 8, 9, 15, 17, 31, 33, 64, 75};
-constexpr int64_t kKeys[] = {1, 2, 5, 8, 13, 31, 32, 33, 63, 65, 113, 128, 131};
-constexpr int64_t kGroups[] = {1, 2, 3, 4, 5, 8, 16};
-constexpr int64_t kBatches[][2] = {{1, 1}, {1, 2}, {2, 1}, {3, 2}};  // B, Hkv
-constexpr Causal kCausal[] = {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight};
-constexpr int kOffsets = 5;
-constexpr Window kWindows[] = {{-1, -1}, {0, 0}, {3, -1}, {-1, 2}, {5, 7}, {100, 100}};
-constexpr DType kLengths[][2] = {{DType::kNone, DType::kNone},
-                                 {DType::kNone, DType::kI32},
-                                 {DType::kI64, DType::kNone},
-                                 {DType::kI32, DType::kI64}};
-constexpr double kAllows[] = {0.03, 0.5, 0.95};
-constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr double kRemoves[] = {0, 0.3};
-constexpr float kSoftcaps[] = {0, 2, 30};
-constexpr float kScales[] = {0, 0.3f, -1, 0};  // the first is the default scale
-constexpr DType kMaskTypes[] = {DType::kBool, DType::kBit};
-// Often absent: few pairs are left of many things that remove them.
-constexpr Axes kBlockMaps[] = {Axes::kAbsent, Axes::kAbsent, Axes::kAbsent, Axes::kQK,
-                               Axes::kHQK,    Axes::kK,      Axes::kAbsent, Axes::kAbsent,
-                               Axes::kH1K,    Axes::kB1Q1,   Axes::kBHQK,   Axes::k1};
-constexpr int64_t kBlockSizes[][2] = {{1, 1}, {2, 3}, {16, 5}, {7, 64}, {64, 64}, {100, 33}};
-constexpr DType kTrees[] = {DType::kNone, DType::kNone, DType::kI32, DType::kI64};
-constexpr DType kPackings[][2] = {{DType::kNone, DType::kNone},
-                                  {DType::kI32, DType::kI64},
-                                  {DType::kI64, DType::kNone},
-                                  {DType::kNone, DType::kI32}};
-constexpr int kScores = 5;  // absent, and each stage
-constexpr int32_t kTileRows[] = {0, 1, 4};
-constexpr int32_t kBlockKeys[] = {0, 1, 16};
-constexpr int64_t kSplitKeys[] = {0, 16, 40};
-
-template <class T, size_t N>
-constexpr int Count(const T (&)[N]) {
-  return static_cast<int>(N);
-}
-
-struct Case {
-  ProblemSpec spec;
-  PlanOptions options;
-};
-
-std::vector<Case> AllPairs() {
-  const std::vector<int> levels = {Count(kHeadSizes),
-                                   Count(kQueries),
-                                   Count(kKeys),
-                                   Count(kGroups),
-                                   Count(kBatches),
-                                   Count(kCausal),
-                                   kOffsets,
-                                   Count(kWindows),
-                                   Count(kLengths),
-                                   Count(test::kAllAxes),
-                                   Count(kAllows),
-                                   Count(test::kAllAxes),
-                                   Count(kFloatTypes),
-                                   Count(kRemoves),
-                                   Count(kSoftcaps),
-                                   2,  // ALiBi
-                                   2,  // sinks
-                                   2,  // lse
-                                   2,  // weights
-                                   Count(kScales),
-                                   Count(test::kLayouts),
-                                   Count(test::kLayouts),
-                                   Count(test::kLayouts),
-                                   Count(test::kLayouts),
-                                   Count(test::kLayouts),
-                                   Count(test::kPlacements),
-                                   Count(test::kPlacements),
-                                   Count(test::kPlacements),
-                                   Count(test::kPlacements),
-                                   Count(test::kPlacements),
-                                   Count(kMaskTypes),
-                                   2,  // fixed mask
-                                   Count(kBlockMaps),
-                                   Count(kBlockSizes),
-                                   Count(kMaskTypes),  // of the block map
-                                   Count(kTrees),
-                                   Count(kPackings),
-                                   kScores,
-                                   Count(kTileRows),
-                                   Count(kBlockKeys),
-                                   Count(kSplitKeys),
-                                   Count(kFloatTypes),
-                                   Count(kFloatTypes),
-                                   Count(kFloatTypes),
-                                   Count(kFloatTypes)};
-  std::vector<Case> cases;
-  for (const std::vector<int>& row : test::CoverPairs(levels, test::BaseSeed())) {
-    size_t f = 0;
-    const auto next = [&] { return row[f++]; };
-    Case c;
-    ProblemSpec& s = c.spec;
-    const auto& d = kHeadSizes[next()];
-    s.dk = d[0], s.dv = d[1];
-    s.Tq = kQueries[next()];
-    s.Tk = kKeys[next()];
-    const int64_t group = kGroups[next()];
-    const auto& batch = kBatches[next()];
-    s.B = batch[0], s.Hkv = batch[1];
-    s.causal = kCausal[next()];
-    const int offset = next();
-    if (offset == 1) s.query_offset = s.Tk / 3;
-    if (offset == 2) s.query_offset = -s.Tq / 3;
-    if (offset == 3) s.query_offsets = DType::kI32;
-    if (offset == 4) s.query_offsets = DType::kI64;
-    s.window = kWindows[next()];
-    const auto& lengths = kLengths[next()];
-    s.q_lengths = lengths[0], s.kv_lengths = lengths[1];
-    s.mask = test::kAllAxes[next()];
-    s.mask_allows = kAllows[next()];
-    s.bias = test::kAllAxes[next()];
-    s.bias_type = kFloatTypes[next()];
-    s.bias_removes = kRemoves[next()];
-    s.softcap = kSoftcaps[next()];
-    s.alibi = next() == 1;
-    s.sinks = next() == 1;
-    s.lse = next() == 1;
-    s.weights = next() == 1;
-    const int scale = next();
-    if (scale != 0) s.scale = kScales[scale];
-    for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest})
-      storage->layout = test::kLayouts[next()];
-    for (test::Storage* storage : {&s.q, &s.k, &s.v, &s.out, &s.rest})
-      storage->placement = test::kPlacements[next()];
-    s.mask_type = kMaskTypes[next()];
-    s.fixed_mask = next() == 1;
-    s.block_map = kBlockMaps[next()];
-    const auto& block = kBlockSizes[next()];
-    s.block_queries = block[0], s.block_keys = block[1];
-    s.block_map_type = kMaskTypes[next()];
-    s.parents = kTrees[next()];
-    const auto& packing = kPackings[next()];
-    s.cu_seqlens_q = packing[0], s.cu_seqlens_k = packing[1];
-    const int scores = next();
-    if (scores != 0) s.scores = static_cast<ScoreStage>(scores - 1);
-    c.options.tile_rows = kTileRows[next()];
-    c.options.block_keys = kBlockKeys[next()];
-    c.options.split_keys = kSplitKeys[next()];
-    for (DType* type : {&s.q_type, &s.k_type, &s.v_type, &s.out_type}) *type = kFloatTypes[next()];
-    // The reference takes nanoseconds a product: the largest problems lose sequences, then KV
-    // heads, then half of their queries.
-    const auto work = [&] { return s.B * s.Hkv * group * s.Tq * s.Tk * (s.dk + s.dv); };
-    if (work() > 8'000'000) s.B = 1;
-    if (work() > 8'000'000) s.Hkv = 1;
-    while (work() > 8'000'000) s.Tq = (s.Tq + 1) / 2;
-    s.Hq = s.Hkv * group;
-    for (test::Storage* storage : {&s.q, &s.out, &s.rest}) {  // 4 KiB a row
-      if (storage->layout == Layout::kPage && s.B * s.Hq * s.Tq > 1000)
-        storage->layout = Layout::kPadded;
-    }
-    cases.push_back(c);
-  }
-  return cases;
-}
-
-class AllPairsTest : public testing::TestWithParam<int> {
- public:
-  static constexpr int kShards = 16;
-};
-
-TEST_P(AllPairsTest, MatchesTheReference) {
-  static const std::vector<Case> cases = AllPairs();
-  const int64_t step = AllPairsTest::kShards * test::GridStep();
-  for (size_t n = static_cast<size_t>(GetParam()); n < cases.size();
-       n += static_cast<size_t>(step)) {
-    const uint64_t seed = test::BaseSeed() + n;
-    SCOPED_TRACE("seed " + std::to_string(seed) + ", case " + std::to_string(n));
-    RandomProblem p(cases[n].spec, seed);
-    test::ExpectMatchesReference(p, cases[n].options);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Shard, AllPairsTest, testing::Range(0, AllPairsTest::kShards));
-
-// ---- one thing at a time, in sizes of its own ----
-
-void Check(const ProblemSpec& spec, uint64_t number, const PlanOptions& options = {}) {
-  const uint64_t seed = test::BaseSeed() + 1000 + number;
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  RandomProblem p(spec, seed);
-  test::ExpectMatchesReference(p, options);
-}
 
 ProblemSpec Small() {
   ProblemSpec s;
@@ -223,13 +31,13 @@ ProblemSpec Small() {
   return s;
 }
 
-TEST(AttentionTest, PlainProblem) { Check(Small(), 0); }
+TEST(AttentionTest, PlainProblem) { ExpectMatchesReference(Small(), 0); }
 
 TEST(AttentionTest, EveryHeadSizeFromOneToForty) {
   for (int64_t d : test::Thinned(test::Numbers(1, 40), 5)) {
     ProblemSpec s;
     s.Tq = 5, s.Tk = 11, s.dk = d, s.dv = 41 - d;
-    Check(s, static_cast<uint64_t>(d));
+    ExpectMatchesReference(s, static_cast<uint64_t>(d));
   }
 }
 
@@ -237,7 +45,7 @@ TEST(AttentionTest, EveryNumberOfQueriesAroundTiles) {
   for (int64_t Tq : test::Thinned(test::Numbers(1, 70), 7)) {
     ProblemSpec s;
     s.Tq = Tq, s.Tk = 37, s.dk = 8, s.dv = 12, s.causal = Causal::kBottomRight;
-    Check(s, static_cast<uint64_t>(Tq));
+    ExpectMatchesReference(s, static_cast<uint64_t>(Tq));
   }
 }
 
@@ -245,19 +53,19 @@ TEST(AttentionTest, EveryNumberOfKeysAroundBlocks) {
   for (int64_t Tk : test::Thinned(test::Numbers(1, 140), 13)) {
     ProblemSpec s;
     s.Tq = 5, s.Tk = Tk, s.dk = 8, s.dv = 12, s.causal = Causal::kTopLeft, s.query_offset = Tk / 2;
-    Check(s, static_cast<uint64_t>(Tk));
+    ExpectMatchesReference(s, static_cast<uint64_t>(Tk));
   }
 }
 
 TEST(AttentionTest, ManyBlocksAndTiles) {
   ProblemSpec s;
   s.Tq = test::GridStep() > 1 ? 100 : 300, s.Tk = 515, s.dk = 64, s.dv = 64;
-  for (Causal causal : test::Thinned(kCausal)) {
+  for (Causal causal : test::Thinned({Causal::kNone, Causal::kTopLeft, Causal::kBottomRight})) {
     s.causal = causal;
-    Check(s, 1);
+    ExpectMatchesReference(s, 1);
   }
   s.window = {70, 3};
-  Check(s, 2);
+  ExpectMatchesReference(s, 2);
 }
 
 TEST(AttentionTest, LongKeysWithFewQueriesSplitAndMerge) {
@@ -265,9 +73,9 @@ TEST(AttentionTest, LongKeysWithFewQueriesSplitAndMerge) {
     ProblemSpec s;
     s.Hq = 8, s.Hkv = 2, s.Tq = Tq, s.Tk = 5003, s.dk = test::GridStep() > 1 ? 16 : 64, s.dv = 48,
     s.causal = Causal::kBottomRight, s.kv_lengths = DType::kI64, s.B = 2;
-    Check(s, static_cast<uint64_t>(Tq));
+    ExpectMatchesReference(s, static_cast<uint64_t>(Tq));
     s.sinks = true, s.softcap = 5, s.alibi = true, s.mask = Axes::kK;
-    Check(s, static_cast<uint64_t>(Tq) + 10);
+    ExpectMatchesReference(s, static_cast<uint64_t>(Tq) + 10);
   }
 }
 
@@ -279,7 +87,7 @@ TEST(AttentionTest, SplitsWhoseKeysAreAllRemovedLeaveNoTrace) {
   options.split_keys = 32;
   for (bool sinks : {false, true}) {
     s.sinks = sinks;
-    Check(s, 1, options);
+    ExpectMatchesReference(s, 1, options);
   }
 }
 
@@ -287,7 +95,7 @@ TEST(AttentionTest, LatentAttentionSizes) {
   for (auto [dk, dv] : {std::pair<int64_t, int64_t>{576, 512}, {320, 256}, {192, 128}}) {
     ProblemSpec s;
     s.Hq = 4, s.Hkv = 1, s.Tq = 3, s.Tk = 70, s.dk = dk, s.dv = dv, s.causal = Causal::kBottomRight;
-    Check(s, static_cast<uint64_t>(dk));
+    ExpectMatchesReference(s, static_cast<uint64_t>(dk));
   }
 }
 
@@ -298,7 +106,7 @@ TEST(AttentionTest, TinyTilesBlocksAndSplits) {
     for (int32_t keys : test::Thinned({0, 1, 2, 3, 4}, 3)) {
       PlanOptions options;
       options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 2 ? 7 : 0;
-      Check(s, static_cast<uint64_t>(rows * 5 + keys), options);
+      ExpectMatchesReference(s, static_cast<uint64_t>(rows * 5 + keys), options);
     }
   }
 }
@@ -315,7 +123,7 @@ TEST(AttentionLayoutTest, EveryLayoutAndPlaceOfEachTensor) {
         s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 6, s.Tk = 17, s.dk = 9, s.dv = 10;
         s.weights = true, s.bias = Axes::kBHQK, s.mask = Axes::kHQK;
         s.*which = {layout, placement};
-        Check(s, 1);
+        ExpectMatchesReference(s, 1);
       }
     }
   }
@@ -330,7 +138,7 @@ TEST(AttentionLayoutTest, BroadcastInputsOverEverySetOfAxes) {
       s.mask = Axes::kBHQK, s.bias = Axes::kBHQK;
       s.lse = which != &ProblemSpec::rest;  // outputs are never broadcast
       (s.*which).broadcast = axes;
-      Check(s, axes);
+      ExpectMatchesReference(s, axes);
     }
   }
 }
@@ -352,7 +160,7 @@ TEST(AttentionLayoutTest, PackedQkvOfOneBuffer) {
   p.problem.q = part(0);
   p.problem.k = part(1);
   p.problem.v = part(2);
-  test::ExpectMatchesReference(p);
+  ExpectMatchesReference(p);
 }
 
 TEST(AttentionLayoutTest, ValuesMayBeAViewIntoKeys) {
@@ -361,7 +169,7 @@ TEST(AttentionLayoutTest, ValuesMayBeAViewIntoKeys) {
   RandomProblem p(s, test::BaseSeed());
   p.problem.v = p.problem.k;
   p.problem.v.shape[3] = s.dv;
-  test::ExpectMatchesReference(p);
+  ExpectMatchesReference(p);
 }
 
 TEST(AttentionLayoutTest, RowStridesOfWholePagesWithManyHeads) {
@@ -369,7 +177,7 @@ TEST(AttentionLayoutTest, RowStridesOfWholePagesWithManyHeads) {
   ProblemSpec s;
   s.Hq = s.Hkv = 16, s.Tq = 20, s.Tk = 70, s.dk = s.dv = 64, s.causal = Causal::kBottomRight;
   s.q.layout = s.k.layout = s.v.layout = s.out.layout = Layout::kSwapped;
-  Check(s, 1);
+  ExpectMatchesReference(s, 1);
 }
 
 TEST(AttentionLayoutTest, MemoryBehindKvLengthsIsNeverTouched) {
@@ -475,7 +283,7 @@ TEST(AttentionTest, EveryByteButZeroIsTrueInAMask) {
   for (unsigned char& byte : bytes)
     byte = random.Pick(std::array<unsigned char, 6>{0, 0, 1, 2, 128, 255});
   p.problem.score.mask = View(static_cast<const void*>(bytes.data()), DType::kBool, {s.Tq, s.Tk});
-  test::ExpectMatchesReference(p);
+  ExpectMatchesReference(p);
 }
 
 // ---- sizes of zero ----
@@ -502,11 +310,11 @@ TEST(AttentionTest, WithoutKeysEveryRowIsEmpty) {
   for (bool sinks : {false, true}) {
     ProblemSpec s = Small();
     s.Tk = 0, s.sinks = sinks, s.weights = true;
-    Check(s, 1);
+    ExpectMatchesReference(s, 1);
     RandomProblem p(s, 1);
     p.problem.k.data = p.problem.v.data = nullptr;
     p.problem.weights.data = nullptr;
-    test::ExpectMatchesReference(p);
+    ExpectMatchesReference(p);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "support/equivalent.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -45,11 +46,7 @@ void ExpectTheSameAsBits(RandomProblem& p, Storage storage, const PlanOptions& o
   RandomProblem packed = p;
   packed.mask = Packed(p.mask, storage);
   packed.Refresh();
-  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, packed, options), RunSerial(kernel, p, options)))
-        << ToString(kernel) << "\n"
-        << ToString(p.spec);
-  }
+  test::ExpectTheSameBits(packed, p, options);
 }
 
 TEST(BitMaskTest, IsTheMaskOfBytesBitForBitForAnyNumberOfKeys) {

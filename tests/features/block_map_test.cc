@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "support/equivalent.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -33,28 +34,17 @@ ProblemSpec Spec() {
 // p without its block map, but with a mask of all pairs that map and mask allow.
 RandomProblem SpelledOut(const RandomProblem& p) {
   const ProblemSpec& s = p.spec;
-  RandomProblem spelled = p;
+  RandomProblem spelled = test::WithMaskOf(p, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+    return RandomProblem::Broadcast(p.block_map, b, h, i / s.block_queries, j / s.block_keys) != 0;
+  });
   spelled.block_map = OwnedTensor();
-  spelled.mask = OwnedTensor(DType::kBool, {s.B, s.Hq, s.Tq, s.Tk});
-  for (int64_t n = 0; n < spelled.mask.size(); ++n) {
-    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq,
-                  j = n % s.Tk;
-    const bool block =
-        RandomProblem::Broadcast(p.block_map, b, h, i / s.block_queries, j / s.block_keys) != 0;
-    const bool pair = !p.mask.present() || RandomProblem::Broadcast(p.mask, b, h, i, j) != 0;
-    spelled.mask.Set(n, block && pair);
-  }
   spelled.Refresh();
   return spelled;
 }
 
 void ExpectTheMaskItSpellsOut(RandomProblem& p, const PlanOptions& options = {}) {
   RandomProblem spelled = SpelledOut(p);
-  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options)))
-        << ToString(kernel) << "\n"
-        << ToString(p.spec);
-  }
+  test::ExpectTheSameBits(p, spelled, options);
 }
 
 TEST(BlockMapTest, IsTheMaskThatItSpellsOutForBlocksOfAnySize) {

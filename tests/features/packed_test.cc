@@ -6,9 +6,9 @@
 #include <limits>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
+#include "features/packed_problem.h"
 #include "fovea/attention.h"
 #include "support/executors.h"
 #include "support/outcome.h"
@@ -20,26 +20,16 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
+using test::kPackings;
 using test::Layout;
 using test::Outcome;
 using test::OwnedTensor;
+using test::PackedSpec;
 using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
 using test::RunSerial;
 using test::Same;
-
-ProblemSpec Spec(DType q = DType::kI32, DType k = DType::kI32) {
-  ProblemSpec s;
-  s.B = 5, s.Hq = 4, s.Hkv = 2, s.Tq = 40, s.Tk = 150, s.dk = 12, s.dv = 9, s.cu_seqlens_q = q,
-  s.cu_seqlens_k = k;
-  return s;
-}
-
-constexpr DType kPackings[][2] = {{DType::kI32, DType::kI32},
-                                  {DType::kI64, DType::kNone},
-                                  {DType::kNone, DType::kI64},
-                                  {DType::kI64, DType::kI32}};
 
 // [first, first + count) of an axis.
 template <class View>
@@ -144,7 +134,7 @@ TEST(PackedTest, EachSequenceHasTheBitsThatItHasAlone) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
     for (Causal causal : {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight}) {
-      ProblemSpec s = Spec(packing[0], packing[1]);
+      ProblemSpec s = PackedSpec(packing[0], packing[1]);
       s.causal = causal;
       RandomProblem p(s, ++seed);
       SCOPED_TRACE("seed " + std::to_string(seed));
@@ -158,7 +148,7 @@ TEST(PackedTest, WeightsAndScoresToo) {
   for (const auto& packing : kPackings) {
     for (ScoreStage stage : test::Thinned({ScoreStage::kScaled, ScoreStage::kSoftcapped,
                                            ScoreStage::kMasked, ScoreStage::kWeights})) {
-      ProblemSpec s = Spec(packing[0], packing[1]);
+      ProblemSpec s = PackedSpec(packing[0], packing[1]);
       s.Tq = 20, s.Tk = 70, s.causal = Causal::kBottomRight, s.weights = true, s.scores = stage,
       s.softcap = 3;
       RandomProblem p(s, ++seed);
@@ -173,7 +163,7 @@ TEST(PackedTest, EverythingThatAScoreCanHave) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
     for (int which : test::Thinned({0, 1, 2, 3})) {
-      ProblemSpec s = Spec(packing[0], packing[1]);
+      ProblemSpec s = PackedSpec(packing[0], packing[1]);
       s.B = 3, s.Tq = 25;
       s.alibi = true, s.sinks = true, s.bias = Axes::kBHQK, s.bias_removes = 0.1,
       s.mask = Axes::kBHQK;
@@ -195,7 +185,7 @@ TEST(PackedTest, LengthsWithinTheRowsOfASequence) {
   uint64_t seed = test::BaseSeed();
   for (const auto& packing : kPackings) {
     for (int lengths : test::Thinned({1, 2, 3})) {
-      ProblemSpec s = Spec(packing[0], packing[1]);
+      ProblemSpec s = PackedSpec(packing[0], packing[1]);
       s.causal = Causal::kBottomRight, s.weights = true;
       if (lengths & 1) s.q_lengths = DType::kI32;
       if (lengths & 2) s.kv_lengths = DType::kI64;
@@ -213,7 +203,7 @@ TEST(PackedTest, TinyTilesBlocksAndSplits) {
     for (int32_t keys : test::Thinned({1, 5, 33})) {
       PlanOptions options;
       options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      ProblemSpec s = Spec();
+      ProblemSpec s = PackedSpec();
       s.Tq = 20, s.Tk = 90, s.causal = Causal::kBottomRight;
       RandomProblem p(s, ++seed);
       SCOPED_TRACE("seed " + std::to_string(seed));
@@ -224,7 +214,7 @@ TEST(PackedTest, TinyTilesBlocksAndSplits) {
 }
 
 TEST(PackedTest, PrefillAndDecodeInOneBatch) {
-  ProblemSpec s = Spec();
+  ProblemSpec s = PackedSpec();
   s.causal = Causal::kBottomRight;
   // Decode over many splits, prefill, nothing, one token without keys, a few tokens.
   RandomProblem p = WithSequences(s, {0, 1, 101, 101, 102, 109}, {0, 1500, 1600, 1703, 1703, 2000});
@@ -266,7 +256,7 @@ TEST(PackedTest, SequencesOfOneLengthAreTheDenseBatch) {
 }
 
 TEST(PackedTest, ThreadsInAnyOrderGiveTheSameBits) {
-  ProblemSpec s = Spec();
+  ProblemSpec s = PackedSpec();
   s.causal = Causal::kBottomRight, s.weights = true, s.scores = ScoreStage::kSoftcapped, s.Tk = 900;
   RandomProblem p(s, test::BaseSeed());
   for (const Kernel& kernel : test::KernelsAndAuto()) {
@@ -285,7 +275,7 @@ TEST(PackedTest, ThreadsInAnyOrderGiveTheSameBits) {
 TEST(PackedTest, LayoutsAndStridesOfAnySort) {
   for (Layout layout : test::kLayouts) {
     for (Placement placement : test::Thinned(test::kPlacements, 2)) {
-      ProblemSpec s = Spec();
+      ProblemSpec s = PackedSpec();
       s.Tq = 12, s.Tk = 30, s.causal = Causal::kBottomRight, s.weights = true;
       s.q = s.k = s.v = s.out = s.rest = {layout, placement};
       RandomProblem p(s, test::BaseSeed());
@@ -326,7 +316,7 @@ TEST(PackedTest, MemoryOutsideOfTheSequencesIsNeverTouched) {
 
 TEST(PackedTest, EmptySequencesOnly) {
   for (int which = 1; which < 4; ++which) {
-    ProblemSpec s = Spec();
+    ProblemSpec s = PackedSpec();
     s.weights = true, s.scores = ScoreStage::kScaled, s.sinks = which == 2;
     if (which & 1) s.Tq = 0;
     if (which & 2) s.Tk = 0;
@@ -353,84 +343,6 @@ TEST(PackedTest, NoSequencesOrNoRowsReturnAtOnce) {
         EXPECT_TRUE(status.ok()) << status.message();
         EXPECT_TRUE(p.OutputsUntouched());
       }
-    }
-  }
-}
-
-// ---- plans ----
-
-TEST(PackedTest, UpdateIsAFreshPlan) {
-  ProblemSpec s = Spec();
-  s.causal = Causal::kBottomRight, s.weights = true;
-  RandomProblem first(s, 1);
-  std::vector<RandomProblem> steps;
-  std::vector<reference::ForwardResult> references;
-  for (auto [Tq, Tk] :
-       {std::pair<int64_t, int64_t>{1, 700}, {64, 64}, {7, 0}, {0, 30}, {33, 601}, {40, 150}}) {
-    s.Tq = Tq, s.Tk = Tk;
-    steps.emplace_back(s, test::BaseSeed() + static_cast<uint64_t>(Tq));
-    references.push_back(reference::Forward(steps.back().problem));
-  }
-  for (const Kernel& kernel : test::KernelsAndAuto()) {
-    PlanOptions options = test::Options(kernel);
-    options.max_queries = 64, options.max_keys = 700;
-    Plan plan;
-    ASSERT_TRUE(Plan::Create(first.problem, options, &plan).ok());
-    for (int64_t step :
-         test::Thinned(test::Numbers(0, static_cast<int64_t>(steps.size()) - 1), 2)) {
-      const size_t n = static_cast<size_t>(step);
-      RandomProblem& p = steps[n];
-      SCOPED_TRACE(ToString(kernel) + " " + ToString(p.spec));
-      const Status status = plan.Update(p.problem);
-      ASSERT_TRUE(status.ok()) << status.message();
-      Plan fresh;
-      ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &fresh).ok());
-      EXPECT_EQ(plan.cost().pairs, fresh.cost().pairs);
-      EXPECT_EQ(plan.cost().tasks, fresh.cost().tasks);
-      ASSERT_TRUE(test::RunHostDriven(fresh, p.problem, 2, 1).ok());
-      const Outcome expected = test::OutcomeOf(p);
-      p.ResetOutputs();
-      ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 2, 1).ok());
-      EXPECT_TRUE(Same(test::OutcomeOf(p), expected));
-      EXPECT_TRUE(test::Matches(p.problem, references[n]));
-    }
-  }
-}
-
-TEST(PackedTest, APlanKeepsNoPointerToTheSequences) {
-  RandomProblem p(Spec(), test::BaseSeed());
-  Plan plan;
-  {
-    const OwnedTensor cu_q = p.cu_seqlens_q.CopiedTo({Layout::kDense, Placement::kBeforeGuard});
-    const OwnedTensor cu_k = p.cu_seqlens_k.CopiedTo({Layout::kDense, Placement::kBeforeGuard});
-    Problem other = p.problem;
-    other.cu_seqlens_q = cu_q.view();
-    other.cu_seqlens_k = cu_k.view();
-    ASSERT_TRUE(Plan::Create(other, {}, &plan).ok());
-    // Unmapped here: a pointer kept would crash.
-  }
-  ASSERT_TRUE(test::RunHostDriven(plan, p.problem, 1, 1).ok());
-  EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem)));
-}
-
-TEST(PackedTest, CostCountsThePairsOfEachSequence) {
-  uint64_t seed = test::BaseSeed();
-  for (const auto& packing : kPackings) {
-    for (Causal causal : {Causal::kNone, Causal::kBottomRight}) {
-      ProblemSpec s = Spec(packing[0], packing[1]);
-      s.causal = causal, s.window = {50, -1}, s.q_lengths = DType::kI32;
-      RandomProblem p(s, ++seed);
-      double pairs = 0;
-      for (int64_t b = 0; b < s.B; ++b) {
-        for (int64_t i = 0; i < s.Tq; ++i) {
-          for (int64_t j = 0; j < s.Tk; ++j)
-            pairs += p.InBand(b, i, j) ? static_cast<double>(s.Hq) : 0;
-        }
-      }
-      Plan plan;
-      ASSERT_TRUE(Plan::Create(p.problem, {}, &plan).ok());
-      EXPECT_EQ(plan.cost().pairs, pairs) << "seed " << seed << "\n" << ToString(s);
-      EXPECT_NE(plan.ToString().find("sequence"), std::string::npos);
     }
   }
 }

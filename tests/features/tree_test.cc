@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "support/equivalent.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -50,31 +51,20 @@ std::vector<char> Paths(const RandomProblem& p) {
 
 // p without its tree, but with a mask of all pairs that tree and mask allow.
 RandomProblem SpelledOut(const RandomProblem& p) {
-  const ProblemSpec& s = p.spec;
-  RandomProblem spelled = p;
-  spelled.parents = OwnedTensor();
-  spelled.mask = OwnedTensor(DType::kBool, {s.B, s.Hq, s.Tq, s.Tk});
+  const int64_t Tq = p.spec.Tq;
   const std::vector<char> on_path = Paths(p);
-  for (int64_t n = 0; n < spelled.mask.size(); ++n) {
-    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq,
-                  j = n % s.Tk;
+  RandomProblem spelled = test::WithMaskOf(p, [&](int64_t b, int64_t, int64_t i, int64_t j) {
     const int64_t node = j - p.Offset(b);
-    const bool tree = node < 0 || (node < s.Tq &&
-                                   on_path[static_cast<size_t>((b * s.Tq + i) * s.Tq + node)] != 0);
-    const bool pair = !p.mask.present() || RandomProblem::Broadcast(p.mask, b, h, i, j) != 0;
-    spelled.mask.Set(n, tree && pair);
-  }
+    return node < 0 || (node < Tq && on_path[static_cast<size_t>((b * Tq + i) * Tq + node)] != 0);
+  });
+  spelled.parents = OwnedTensor();
   spelled.Refresh();
   return spelled;
 }
 
 void ExpectTheMaskItSpellsOut(RandomProblem& p, const PlanOptions& options = {}) {
   RandomProblem spelled = SpelledOut(p);
-  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options)))
-        << ToString(kernel) << "\n"
-        << ToString(p.spec);
-  }
+  test::ExpectTheSameBits(p, spelled, options);
   test::ExpectMatchesReference(p, options);
 }
 

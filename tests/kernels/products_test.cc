@@ -33,19 +33,6 @@ ProblemSpec Shape(int64_t Tq, int64_t Tk, int64_t dk, int64_t dv) {
   return s;
 }
 
-void RunOn(const Kernel& kernel, RandomProblem& p, const PlanOptions& options = {}) {
-  p.ResetOutputs();
-  const Status status = Attention(p.problem, test::Options(kernel, options), SerialExecutor());
-  ASSERT_TRUE(status.ok()) << ToString(kernel) << ": " << status.message();
-}
-
-void Check(const ProblemSpec& spec, uint64_t number, const PlanOptions& options = {}) {
-  const uint64_t seed = test::BaseSeed() + number;
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  RandomProblem p(spec, seed);
-  test::ExpectMatchesReference(p, options);
-}
-
 // ---- choice ----
 
 TEST(ProductTest, SomeTargetHasDotProductsOfBF16) {
@@ -155,16 +142,17 @@ TEST(ProductTest, ForcingBF16MeansTilesWhateverTheNumberOfRows) {
 
 TEST(DotBF16Test, EveryHeadSizeFromOneToSeventy) {
   for (int64_t d = 1; d <= 70; d += test::GridStep() == 1 ? 1 : 5)
-    Check(BF16(Shape(3, 11, d, 71 - d)), static_cast<uint64_t>(d));
+    ExpectMatchesReference(BF16(Shape(3, 11, d, 71 - d)), static_cast<uint64_t>(d));
   // Around the ends of chains of q·k.
   for (int64_t dk : {127, 128, 129, 255, 256, 257, 300})
-    Check(BF16(Shape(3, 11, dk, 5)), static_cast<uint64_t>(dk));
+    ExpectMatchesReference(BF16(Shape(3, 11, dk, 5)), static_cast<uint64_t>(dk));
 }
 
 TEST(DotBF16Test, EveryNumberOfKeysOddAndEven) {
-  for (int64_t Tk = 0; Tk <= 40; ++Tk) Check(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
+  for (int64_t Tk = 0; Tk <= 40; ++Tk)
+    ExpectMatchesReference(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
   for (int64_t Tk : {63, 64, 65, 127, 128, 129, 255, 257})
-    Check(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
+    ExpectMatchesReference(BF16(Shape(5, Tk, 6, 7)), static_cast<uint64_t>(Tk));
 }
 
 TEST(DotBF16Test, OddBlocksAndSplits) {
@@ -173,7 +161,7 @@ TEST(DotBF16Test, OddBlocksAndSplits) {
     options.block_keys = block_keys, options.split_keys = 50;
     ProblemSpec s = BF16(Shape(9, 143, 10, 11));
     s.causal = Causal::kBottomRight, s.weights = true;
-    Check(s, static_cast<uint64_t>(block_keys), options);
+    ExpectMatchesReference(s, static_cast<uint64_t>(block_keys), options);
   }
 }
 
@@ -184,7 +172,7 @@ TEST(DotBF16Test, OneToFourTiles) {
       options.tile_rows = tile_rows;
       ProblemSpec s = BF16(Shape(Tq, 150, 20, 13));
       s.causal = Causal::kBottomRight;
-      Check(s, static_cast<uint64_t>(Tq), options);
+      ExpectMatchesReference(s, static_cast<uint64_t>(Tq), options);
     }
   }
 }
@@ -302,7 +290,7 @@ TEST(DotBF16Test, ExtremeScalesAndQueries) {
       }
     }
     SCOPED_TRACE("2^" + std::to_string(exponent));
-    test::ExpectMatchesReference(p);
+    ExpectMatchesReference(p);
   }
 }
 
@@ -311,7 +299,7 @@ TEST(DotBF16Test, AScaleOfZeroMeetsProductsThatOverflow) {
   s.scale = 0.0f;
   RandomProblem p(s, test::BaseSeed());
   for (int64_t n = 0; n < p.q.size(); ++n) p.q.Set(n, std::copysign(0x1.8p127, p.q.Get(n)));
-  test::ExpectMatchesReference(p);
+  ExpectMatchesReference(p);
 }
 
 TEST(DotBF16Test, OutIsNoLargerThanTheLargestValue) {
@@ -340,7 +328,7 @@ TEST(DotBF16Test, AKeyThatNoRowOfItsTileSeesDoesNotReachItsPairsOther) {
       for (int64_t j = Tq; j < 70; ++j) {
         for (int64_t c = 0; c < 9; ++c) p.v.SetAt({0, 0, j, c}, bad);
       }
-      test::ExpectMatchesReference(p);
+      ExpectMatchesReference(p);
     }
   }
 }

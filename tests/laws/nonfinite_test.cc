@@ -1,4 +1,5 @@
-// The rules of −inf, NaN, Inf and empty rows, on every kernel.
+// The rules of −inf, NaN and Inf on every kernel: what is removed is not seen, what is visible is
+// not hidden. Those of empty rows are in empty_row_test.cc.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,90 +20,12 @@ using test::Kernel;
 using test::OwnedTensor;
 using test::ProblemSpec;
 using test::RandomProblem;
+using test::RunOn;
+using test::SmallSpec;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLowest = static_cast<double>(std::numeric_limits<float>::lowest());
-
-void RunOn(const Kernel& kernel, RandomProblem& p, const PlanOptions& options = {}) {
-  p.ResetOutputs();
-  const Status status = Attention(p.problem, test::Options(kernel, options), SerialExecutor());
-  ASSERT_TRUE(status.ok()) << ToString(kernel) << ": " << status.message();
-}
-
-ProblemSpec Spec() {
-  ProblemSpec s;
-  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 19, s.Tk = 70, s.dk = 20, s.dv = 18, s.weights = true;
-  return s;
-}
-
-// ---- empty rows ----
-
-TEST(EmptyRowTest, RowsWithoutAVisibleKeyAreZeroWithLseOfNothingOrOfTheSink) {
-  for (bool sinks : {false, true}) {
-    for (int how = 0; how < 5; ++how) {
-      ProblemSpec s = Spec();
-      s.sinks = sinks;
-      if (how == 0) s.mask = Axes::kB1Q1, s.mask_allows = 0.5;
-      if (how == 1) s.bias = Axes::kB1Q1, s.bias_removes = 0.5;
-      if (how == 2) s.causal = Causal::kTopLeft, s.query_offset = -10;
-      if (how == 3) s.window = {0, 0}, s.query_offset = 60;
-      if (how == 4) s.kv_lengths = DType::kI32;
-      RandomProblem p(s, test::BaseSeed());
-      if (how == 4) p.kv_lengths.Set(1, 0), p.Refresh();
-      test::ExpectMatchesReference(p);
-      std::vector<int64_t> empty;
-      for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
-        bool sees = false;
-        for (int64_t j = 0; j < s.Tk; ++j)
-          sees = sees || p.Visible(row / (s.Hq * s.Tq), row / s.Tq % s.Hq, row % s.Tq, j);
-        if (!sees) empty.push_back(row);
-      }
-      EXPECT_FALSE(empty.empty());
-      for (const Kernel& kernel : test::Kernels()) {
-        RunOn(kernel, p);
-        for (int64_t row : empty) {
-          const int64_t h = row / s.Tq % s.Hq;
-          // lse = σ is no computation: to one rounding.
-          if (sinks) {
-            ASSERT_NEAR(p.lse.Get(row), p.sinks.Get(h), 0x1p-23 * std::fabs(p.sinks.Get(h)))
-                << ToString(kernel);
-          } else {
-            ASSERT_EQ(p.lse.Get(row), -kInf) << ToString(kernel);
-          }
-          for (int64_t c = 0; c < s.dv; ++c)
-            ASSERT_EQ(p.out.Get(row * s.dv + c), 0.0) << ToString(kernel);
-          for (int64_t j = 0; j < s.Tk; ++j)
-            ASSERT_EQ(p.weights.Get(row * s.Tk + j), 0.0) << ToString(kernel);
-        }
-      }
-    }
-  }
-}
-
-TEST(EmptyRowTest, RowsBehindQLengthsAreZeroWithLseOfNothingEvenWithASinkAndNaN) {
-  ProblemSpec s = Spec();
-  s.q_lengths = DType::kI64, s.sinks = true;
-  RandomProblem p(s, test::BaseSeed());
-  p.q_lengths.Set(0, 7);
-  p.q_lengths.Set(1, 0);
-  for (int64_t h = 0; h < s.Hq; ++h) {
-    for (int64_t i = 7; i < s.Tq; ++i) p.q.SetAt({0, h, i, 3}, kNaN);
-  }
-  for (const Kernel& kernel : test::Kernels()) {
-    RunOn(kernel, p);
-    for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row) {
-      const bool padding = row / (s.Hq * s.Tq) == 1 || row % s.Tq >= 7;
-      ASSERT_EQ(p.lse.Get(row) == -kInf, padding) << ToString(kernel) << " row " << row;
-      if (!padding) continue;
-      for (int64_t c = 0; c < s.dv; ++c)
-        ASSERT_EQ(p.out.Get(row * s.dv + c), 0.0) << ToString(kernel);
-      for (int64_t j = 0; j < s.Tk; ++j)
-        ASSERT_EQ(p.weights.Get(row * s.Tk + j), 0.0) << ToString(kernel);
-    }
-  }
-  test::ExpectMatchesReference(p);
-}
 
 // ---- removed pairs ----
 
@@ -110,7 +33,7 @@ TEST(RemovedPairTest, BadValuesInRemovedKeysNeverReachTheRow) {
   // The same keys removed in nine ways; K and V hold every bad value there.
   for (int how = 0; how < 9; ++how) {
     for (double bad : test::Thinned({kNaN, kInf, -kInf, 3e38})) {
-      ProblemSpec s = Spec();
+      ProblemSpec s = SmallSpec();
       s.Tq = s.Tk = 70;
       if (how == 0) s.mask = Axes::kK;
       if (how == 1) s.bias = Axes::kK;
@@ -158,7 +81,7 @@ TEST(RemovedPairTest, SomeRowsSeeTheBadKeyAndOthersDoNot) {
   for (double bad : {kNaN, kInf, -kInf}) {
     for (bool in_k : {false, true}) {
       for (int64_t key : test::Thinned({0, 5, 18, 33, 69})) {
-        ProblemSpec s = Spec();
+        ProblemSpec s = SmallSpec();
         s.Tq = s.Tk = 70, s.causal = Causal::kTopLeft;
         RandomProblem p(s, test::BaseSeed());
         for (int64_t h = 0; h < s.Hkv; ++h) {
@@ -206,7 +129,7 @@ TEST(RemovedPairTest, RowsThatDoNotSeeABadKeyStayFiniteWhateverRemovesIt) {
   // Bad keys here and there, some in areas that are removed for whole tiles, some for single rows.
   for (int how = 0; how < 4; ++how) {
     for (bool in_k : {false, true}) {
-      ProblemSpec s = Spec();
+      ProblemSpec s = SmallSpec();
       s.Tq = 40, s.Tk = 200, s.weights = false;
       if (how < 2) s.mask = Axes::kHQK, s.mask_type = how == 0 ? DType::kBool : DType::kBit;
       if (how == 2) s.block_map = Axes::kHQK, s.block_queries = 3, s.block_keys = 20;
@@ -243,7 +166,7 @@ TEST(RemovedPairTest, RowsThatDoNotSeeABadKeyStayFiniteWhateverRemovesIt) {
 TEST(RemovedPairTest, BadBiasUnderAMaskIsNotSeen) {
   for (double bad : {kNaN, kInf}) {
     for (bool causal : {false, true}) {
-      ProblemSpec s = Spec();
+      ProblemSpec s = SmallSpec();
       s.bias = Axes::kQK;
       if (causal) {
         s.causal = Causal::kTopLeft;
@@ -262,7 +185,7 @@ TEST(RemovedPairTest, BadBiasUnderAMaskIsNotSeen) {
 }
 
 TEST(RemovedPairTest, LowestFiniteBiasDoesNotRemove) {
-  ProblemSpec s = Spec();
+  ProblemSpec s = SmallSpec();
   s.bias = Axes::kQK;
   for (const Kernel& kernel : test::Kernels()) {
     RandomProblem p(s, test::BaseSeed());
@@ -291,7 +214,7 @@ TEST(RemovedPairTest, LowestFiniteBiasDoesNotRemove) {
 TEST(RemovedPairTest, LowestBiasOnTheOnlyVisibleKeysKeepsTheRow) {
   // Beside removed pairs: lowest() is finite and must win over nothing.
   for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
-    ProblemSpec s = Spec();
+    ProblemSpec s = SmallSpec();
     s.bias = Axes::kQK, s.bias_type = type;
     RandomProblem p(s, test::BaseSeed());
     const double lowest = type == DType::kF16    ? -65504.0
@@ -317,7 +240,7 @@ TEST(RemovedPairTest, LowestBiasOnTheOnlyVisibleKeysKeepsTheRow) {
 // ---- what is visible is not hidden ----
 
 TEST(VisibleNaNTest, NaNInAQueryGivesANaNRowAndOnlyThatRow) {
-  ProblemSpec s = Spec();
+  ProblemSpec s = SmallSpec();
   for (const Kernel& kernel : test::Kernels()) {
     for (int64_t i : test::Thinned({0, 3, 18})) {
       RandomProblem p(s, test::BaseSeed());
@@ -339,7 +262,7 @@ TEST(VisibleNaNTest, NaNInAVisibleKeyGivesNaNRowsEvenBesideLargerScores) {
   // scores.
   for (int64_t key : {0, 1, 15, 16, 17, 31, 32, 63, 64, 69}) {
     for (float scale : test::Thinned({0.2f, 100.0f, 0.0f})) {
-      ProblemSpec s = Spec();
+      ProblemSpec s = SmallSpec();
       s.scale = scale, s.sinks = key % 2 == 1, s.softcap = key % 3 == 0 ? 5.0f : 0.0f;
       RandomProblem p(s, test::BaseSeed());
       for (int64_t b = 0; b < s.B; ++b) p.k.SetAt({b, 1, key, 0}, kNaN);
@@ -360,7 +283,7 @@ TEST(VisibleNaNTest, NaNInAVisibleKeyGivesNaNRowsEvenBesideLargerScores) {
 
 TEST(VisibleNaNTest, NaNInAVisibleValueReachesItsChannelOnly) {
   for (int64_t key : {0, 16, 33, 69}) {
-    ProblemSpec s = Spec();
+    ProblemSpec s = SmallSpec();
     s.weights = false;
     RandomProblem p(s, test::BaseSeed());
     p.v.SetAt({0, 1, key, 17}, kNaN);
@@ -379,7 +302,7 @@ TEST(VisibleNaNTest, NaNInAVisibleValueReachesItsChannelOnly) {
 
 TEST(VisibleNaNTest, PlusInfinityInAScoreOrBiasGivesNaN) {
   for (int how = 0; how < 2; ++how) {
-    ProblemSpec s = Spec();
+    ProblemSpec s = SmallSpec();
     s.bias = Axes::kQK;
     RandomProblem p(s, test::BaseSeed());
     if (how == 0) {
@@ -406,7 +329,7 @@ TEST(VisibleNaNTest, PlusInfinityInAScoreOrBiasGivesNaN) {
 
 TEST(VisibleNaNTest, MinusInfinityAsAScoreOfAVisibleKeyHasWeightZero) {
   // Not removed by anything, but s = −inf: exp is 0, the row goes on.
-  ProblemSpec s = Spec();
+  ProblemSpec s = SmallSpec();
   s.scale = 1.0f;
   RandomProblem p(s, test::BaseSeed());
   p.q.Fill([] { return 1.0; });
@@ -421,39 +344,6 @@ TEST(VisibleNaNTest, MinusInfinityAsAScoreOfAVisibleKeyHasWeightZero) {
       for (int64_t c = 0; c < s.dv; ++c)
         ASSERT_TRUE(std::isfinite(p.out.Get(row * s.dv + c))) << ToString(kernel);
     }
-  }
-}
-
-// ---- sinks ----
-
-TEST(SinkTest, ExtremeSinks) {
-  for (double sink : {-1e30, -200.0, 0.0, 50.0, 200.0, 1e30}) {
-    ProblemSpec s = Spec();
-    s.sinks = true;
-    RandomProblem p(s, test::BaseSeed());
-    p.sinks.Fill([&] { return sink; });
-    SCOPED_TRACE(sink);
-    test::ExpectMatchesReference(p);
-  }
-}
-
-TEST(SinkTest, ASinkOfMinusInfinityIsNoSink) {
-  ProblemSpec s = Spec();
-  s.sinks = true, s.mask = Axes::kB1Q1;
-  RandomProblem p(s, test::BaseSeed());
-  p.sinks.Fill([] { return -kInf; });
-  test::ExpectMatchesReference(p);
-}
-
-TEST(SinkTest, NaNSinkGivesNaNRowsOfItsHead) {
-  ProblemSpec s = Spec();
-  s.sinks = true;
-  for (const Kernel& kernel : test::Kernels()) {
-    RandomProblem p(s, test::BaseSeed());
-    p.sinks.Set(1, kNaN);
-    RunOn(kernel, p);
-    for (int64_t row = 0; row < s.B * s.Hq * s.Tq; ++row)
-      ASSERT_EQ(std::isnan(p.lse.Get(row)), row / s.Tq % s.Hq == 1) << ToString(kernel);
   }
 }
 

@@ -3,7 +3,6 @@
 // tiles and splits, NaN wherever nobody may look.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -18,7 +17,6 @@
 #include "support/compare.h"
 #include "support/configurations.h"
 #include "support/manifest.h"
-#include "support/random.h"
 #include "support/thin.h"
 
 namespace fovea::test {
@@ -346,22 +344,19 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
   });
 }
 
-const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
-const auto kErrors = [](const Suite& suite, size_t index) { return suite.ExpectsError(index); };
-
-INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("onnx", kValid)),
+INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("onnx", IsValid)),
                          CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", kValid)),
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", IsValid)),
                          CaseTestName);
 // The derived tests compute the reference again and again.
-INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", kValid))),
+INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", IsValid))),
                          CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", kValid))),
+INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", IsValid))),
                          CaseTestName);
 
 TEST(ConformanceCases, AreAllThere) {
-  EXPECT_EQ(CasesOf("onnx", kValid).size(), 64u);
-  EXPECT_EQ(CasesOf("edge", kValid).size() + CasesOf("edge", kErrors).size(), 248u);
+  EXPECT_EQ(CasesOf("onnx", IsValid).size(), 64u);
+  EXPECT_EQ(CasesOf("edge", IsValid).size() + CasesOf("edge", IsRefused).size(), 248u);
 }
 
 // ---- calls that must be refused
@@ -381,50 +376,7 @@ TEST_P(ConformanceErrors, AreRefusedBeforeAnythingIsWritten) {
   EXPECT_TRUE(outputs.Untouched());
 }
 
-INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("edge", kErrors)),
-                         CaseTestName);
-
-// ---- merging
-
-class MergeConformance : public ::testing::TestWithParam<CaseId> {};
-
-TEST_P(MergeConformance, StoredAnswer) {
-  const Case c = GetParam().Load();
-  SCOPED_TRACE(c.about);
-  const TensorView& shape = c.parts.at(0).out;
-  std::vector<float> out(static_cast<size_t>(shape.size()), Outputs::kUntouched);
-  std::vector<float> lse(static_cast<size_t>(c.parts[0].lse.size()), Outputs::kUntouched);
-  const MutableTensorView out_view =
-      View(out.data(), {shape.shape[0], shape.shape[1], shape.shape[2], shape.shape[3]});
-  const MutableTensorView lse_view =
-      View(lse.data(), {shape.shape[0], shape.shape[1], shape.shape[2]});
-  const int64_t count = static_cast<int64_t>(c.parts.size());
-
-  const Status status = Merge(c.parts.data(), count, out_view, lse_view);
-  ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_TRUE(Near("out", out_view, c.expect.at("out")));
-  EXPECT_TRUE(Near("lse", lse_view, c.expect.at("lse")));
-
-  std::fill(out.begin(), out.end(), Outputs::kUntouched);
-  ASSERT_TRUE(Merge(c.parts.data(), count, out_view, MutableTensorView()).ok());
-  EXPECT_TRUE(Near("out without lse", out_view, c.expect.at("out")));
-
-  // into the memory of each part in turn
-  for (size_t target = 0; target < c.parts.size(); ++target) {
-    SCOPED_TRACE("in place of part " + std::to_string(target));
-    const std::vector<double> part_out = reference::ReadAll(c.parts[target].out),
-                              part_lse = reference::ReadAll(c.parts[target].lse);
-    out.assign(part_out.begin(), part_out.end());
-    lse.assign(part_lse.begin(), part_lse.end());
-    std::vector<PartialState> parts = c.parts;
-    parts[target] = {out_view, lse_view};
-    ASSERT_TRUE(Merge(parts.data(), count, out_view, lse_view).ok());
-    EXPECT_TRUE(Near("out", out_view, c.expect.at("out")));
-    EXPECT_TRUE(Near("lse", lse_view, c.expect.at("lse")));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Merge, MergeConformance, ::testing::ValuesIn(CasesOf("merge", kValid)),
+INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("edge", IsRefused)),
                          CaseTestName);
 
 }  // namespace

@@ -1,6 +1,8 @@
-// A problem of the C++ interface as the C interface has it.
+// What callers of the C interface have: problems of the C++ interface as structs, plans, a host.
 #ifndef FOVEA_TESTS_SUPPORT_C_PROBLEM_H_
 #define FOVEA_TESTS_SUPPORT_C_PROBLEM_H_
+
+#include <memory>
 
 #include "fovea/attention.h"
 #include "fovea/c.h"
@@ -54,6 +56,26 @@ inline fovea_plan_options ToC(const PlanOptions& options) {
   o.tile_rows = options.tile_rows, o.block_keys = options.block_keys,
   o.split_keys = options.split_keys;
   return o;
+}
+
+struct DestroyPlan {
+  void operator()(fovea_plan* plan) const { fovea_plan_destroy(plan); }
+};
+using OwnedPlan = std::unique_ptr<fovea_plan, DestroyPlan>;
+
+// A host that runs tasks from the last to the first as three workers.
+inline void Backwards(void* calls, int64_t tasks, fovea_task run, void* task_context) {
+  ++*static_cast<int*>(calls);
+  for (int64_t n = tasks; n-- > 0;) run(task_context, n, static_cast<int32_t>(n % 3));
+}
+
+inline fovea_executor HostLoop(int* calls) {
+  fovea_executor executor;
+  fovea_executor_init(&executor);
+  executor.context = calls;
+  executor.for_each = Backwards;
+  executor.workers = 3;
+  return executor;
 }
 
 }  // namespace fovea::test

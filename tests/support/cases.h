@@ -31,6 +31,12 @@ inline std::string CaseTestName(const ::testing::TestParamInfo<CaseId>& info) {
   return info.param.suite->CaseName(info.param.index);
 }
 
+// Cases that are computed, and those that must be refused.
+inline bool IsValid(const Suite& suite, size_t index) {
+  return !suite.ExpectsError(index) && suite.Needs(index).empty();
+}
+inline bool IsRefused(const Suite& suite, size_t index) { return suite.ExpectsError(index); }
+
 // The cases of a suite that `select` accepts. Each suite is read once per process.
 std::vector<CaseId> CasesOf(const std::string& suite,
                             const std::function<bool(const Suite& suite, size_t index)>& select);

@@ -126,4 +126,17 @@ void ExpectMatchesReference(RandomProblem& p, const PlanOptions& options) {
   }
 }
 
+void ExpectMatchesReference(const ProblemSpec& spec, uint64_t number, const PlanOptions& options) {
+  const uint64_t seed = BaseSeed() + number;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  RandomProblem p(spec, seed);
+  ExpectMatchesReference(p, options);
+}
+
+void RunOn(const Kernel& kernel, RandomProblem& p, const PlanOptions& options) {
+  p.ResetOutputs();
+  const Status status = Attention(p.problem, Options(kernel, options), SerialExecutor());
+  ASSERT_TRUE(status.ok()) << ToString(kernel) << ": " << status.message();
+}
+
 }  // namespace fovea::test

@@ -75,6 +75,12 @@ testing::AssertionResult Matches(const Problem& problem, const reference::Forwar
 // Runs `p` on every kernel with `options` otherwise, checks it against the reference, and that
 // nothing outside the outputs' elements changed. One failure per kernel.
 void ExpectMatchesReference(RandomProblem& p, const PlanOptions& options = {});
+// The same for a random problem of seed BaseSeed() + number, which a failure shows.
+void ExpectMatchesReference(const ProblemSpec& spec, uint64_t number,
+                            const PlanOptions& options = {});
+
+// Runs `p` on one kernel, its outputs untouched before. An error is a failure.
+void RunOn(const Kernel& kernel, RandomProblem& p, const PlanOptions& options = {});
 
 }  // namespace fovea::test
 

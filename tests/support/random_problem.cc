@@ -139,6 +139,57 @@ std::string ToString(const ProblemSpec& s) {
   return text.str();
 }
 
+ProblemSpec SmallSpec() {
+  ProblemSpec s;
+  s.B = 2, s.Hq = 4, s.Hkv = 2, s.Tq = 19, s.Tk = 70, s.dk = 20, s.dv = 18, s.weights = true;
+  return s;
+}
+
+std::vector<ProblemSpec> VariedSpecs() {
+  std::vector<ProblemSpec> specs(7);
+  ProblemSpec& scores = specs[0];
+  scores.B = 2, scores.Hq = 4, scores.Hkv = 2, scores.Tq = 40, scores.Tk = 90, scores.dk = 20,
+  scores.dv = 24, scores.scale = -0.3f;
+  scores.causal = Causal::kTopLeft, scores.window = {50, 3}, scores.softcap = 3,
+  scores.alibi = true, scores.sinks = true;
+  scores.bias = Axes::kBHQK, scores.bias_type = DType::kF16, scores.mask = Axes::kHQK,
+  scores.weights = true;
+  scores.q_lengths = DType::kI32, scores.kv_lengths = DType::kI64,
+  scores.query_offsets = DType::kI32;
+  scores.k.layout = Layout::kTransposed, scores.q.layout = Layout::kSwapped,
+  scores.v.layout = Layout::kReversed;
+  ProblemSpec& decode = specs[1];
+  decode.B = 2, decode.Hq = 8, decode.Hkv = 2, decode.Tk = 3000, decode.dk = 64, decode.dv = 64,
+  decode.kv_lengths = DType::kI32, decode.v.layout = Layout::kPage;
+  specs[2].Tq = 3, specs[2].Tk = 0;
+  ProblemSpec& removes = specs[3];
+  removes.B = 2, removes.Hq = 4, removes.Hkv = 2, removes.Tq = 40, removes.Tk = 290,
+  removes.dk = 20, removes.dv = 24, removes.causal = Causal::kBottomRight,
+  removes.mask = Axes::kBHQK, removes.mask_type = DType::kBit, removes.block_map = Axes::kHQK,
+  removes.block_queries = 6, removes.block_keys = 50, removes.parents = DType::kI64,
+  removes.scores = ScoreStage::kSoftcapped;
+  ProblemSpec& packed = specs[4];
+  packed.B = 5, packed.Hq = 4, packed.Hkv = 2, packed.Tq = 40, packed.Tk = 290, packed.dk = 20,
+  packed.dv = 24, packed.cu_seqlens_q = DType::kI32, packed.cu_seqlens_k = DType::kI64,
+  packed.mask = Axes::kQK, packed.fixed_mask = true, packed.weights = true,
+  packed.scores = ScoreStage::kWeights;
+  ProblemSpec& halves = specs[5];
+  halves.B = 1, halves.Hq = 3, halves.Hkv = 3, halves.Tq = 50, halves.Tk = 70, halves.dk = 64,
+  halves.dv = 32, halves.query_offset = 15;
+  halves.q_type = halves.k_type = halves.v_type = halves.out_type = DType::kBF16,
+  halves.causal = Causal::kTopLeft;
+  ProblemSpec& stages = specs[6];
+  stages.Hq = 2, stages.Hkv = 1, stages.Tq = 20, stages.Tk = 33, stages.dk = 5, stages.dv = 6,
+  stages.scores = ScoreStage::kScaled;
+  stages.q_type = DType::kF16, stages.v_type = DType::kBF16, stages.lse = false;
+  return specs;
+}
+
+ProblemSpec WithTypes(ProblemSpec spec, DType type) {
+  spec.q_type = spec.k_type = spec.v_type = spec.out_type = type;
+  return spec;
+}
+
 RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   Random random(seed);
   const auto normal = [&] { return random.Normal(); };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "fovea/attention.h"
 #include "support/owned_tensor.h"
@@ -75,6 +76,18 @@ struct ProblemSpec {
   Storage q, k, v, out, rest;
 };
 std::string ToString(const ProblemSpec& spec);
+
+// A little of everything: two sequences, groups of heads, sizes that fill no tile, block or vector.
+ProblemSpec SmallSpec();
+
+// Few problems that together use every field of a spec: for tests of what must hold for any
+// problem.
+std::vector<ProblemSpec> VariedSpecs();
+
+constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kNarrowTypes[] = {DType::kF16, DType::kBF16};
+// q, k, v and out of this type.
+ProblemSpec WithTypes(ProblemSpec spec, DType type);
 
 // Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths,
 // offsets, masks uniform. Scales of heads and biases are normal, and some are 0 or 1. Key ranges
