@@ -12,21 +12,21 @@ namespace fovea::detail {
 
 // Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products
 // with V that are no normal numbers, on which some CPUs spend a hundred cycles each.
-constexpr float kExpFlush = -69.0f;
+inline constexpr float kExpFlush = -69.0f;
 // What x is put to there: n is −127, and its exponent field 0.
-constexpr float kExpNothing = -88.0f;
+inline constexpr float kExpNothing = -88.0f;
 
-constexpr float kExpShift = 12582912.0f + 127.0f;  // 1.5·2²³ + 127
-constexpr float kLog2e = 1.44269504088896341f;
+inline constexpr float kExpShift = 12582912.0f + 127.0f;  // 1.5·2²³ + 127
+inline constexpr float kLog2e = 1.44269504088896341f;
 // Without fused multiply-adds f comes from x − n·ln2 in two steps (Cody and Waite 1980): kLn2High
 // has few enough bits for its product with n to be exact.
-constexpr float kLn2High = 0.693359375f;
-constexpr float kLn2Low = -2.12194440e-4f;
+inline constexpr float kLn2High = 0.693359375f;
+inline constexpr float kLn2Low = -2.12194440e-4f;
 
 // Of 2^f, from that of f⁵ to the constant.
-constexpr float kExp2Coefficients[] = {0.001326467259787023f, 0.009671554900705814f,
-                                       0.055507343262434006f, 0.24022240936756134f,
-                                       0.6931470036506653f,   1.0f};
+inline constexpr float kExp2Coefficients[] = {0.001326467259787023f, 0.009671554900705814f,
+                                              0.055507343262434006f, 0.24022240936756134f,
+                                              0.6931470036506653f,   1.0f};
 
 }  // namespace fovea::detail
 

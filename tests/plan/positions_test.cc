@@ -56,7 +56,7 @@ void Check(const SequenceLengths& lengths, Causal causal, const Window& window, 
 
 constexpr Causal kCausal[] = {Causal::kNone, Causal::kTopLeft, Causal::kBottomRight};
 
-TEST(MaskTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
+TEST(PositionsTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
   for (Causal causal : kCausal) {
     for (int64_t left = -1; left <= 4; ++left) {
       for (int64_t right = -1; right <= 4; ++right) {
@@ -71,7 +71,7 @@ TEST(MaskTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
   }
 }
 
-TEST(MaskTest, ExtremeOffsetsAndWindowsSaturate) {
+TEST(PositionsTest, ExtremeOffsetsAndWindowsSaturate) {
   const int64_t most = std::numeric_limits<int64_t>::max(), limit = int64_t{1} << 62;  // of offsets
   for (Causal causal : kCausal) {
     for (int64_t offset :
@@ -84,7 +84,7 @@ TEST(MaskTest, ExtremeOffsetsAndWindowsSaturate) {
   }
 }
 
-TEST(MaskTest, PairsOfLargeProblemsAreExact) {
+TEST(PositionsTest, PairsOfLargeProblemsAreExact) {
   test::Random random(test::BaseSeed());
   SCOPED_TRACE(test::BaseSeed());
   for (int n = 0; n < 200; ++n) {
