@@ -1,9 +1,8 @@
-// The C interface: translates structs, calls the C++ interface and translates its status. What a
-// problem may be is checked there, not here; here are pointers, and sizes of structs.
+// The C interface's functions: they translate structs, call the C++ interface and translate its
+// status. What a problem may be is checked there.
 #include "fovea/c.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cinttypes>
 #include <cstddef>
 #include <cstring>
@@ -12,9 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "c_structs.h"
+#include "errors.h"
 #include "fovea/fovea.h"
 #include "memory.h"
-#include "validate.h"
 
 struct fovea_plan {
   fovea::Allocator allocator;
@@ -30,216 +30,13 @@ struct fovea_call {
 namespace fovea {
 namespace {
 
-static_assert(FOVEA_OK == static_cast<int>(StatusCode::kOk) &&
-              FOVEA_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
-              FOVEA_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
-              FOVEA_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory));
-static_assert(
-    FOVEA_NONE == static_cast<int>(DType::kNone) && FOVEA_F32 == static_cast<int>(DType::kF32) &&
-    FOVEA_F16 == static_cast<int>(DType::kF16) && FOVEA_BF16 == static_cast<int>(DType::kBF16) &&
-    FOVEA_BOOL == static_cast<int>(DType::kBool) && FOVEA_I32 == static_cast<int>(DType::kI32) &&
-    FOVEA_I64 == static_cast<int>(DType::kI64) && FOVEA_BIT == static_cast<int>(DType::kBit));
-static_assert(FOVEA_CAUSAL_NONE == static_cast<int>(Causal::kNone) &&
-              FOVEA_CAUSAL_TOP_LEFT == static_cast<int>(Causal::kTopLeft) &&
-              FOVEA_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Causal::kBottomRight));
-static_assert(FOVEA_STAGE_SCALED == static_cast<int>(ScoreStage::kScaled) &&
-              FOVEA_STAGE_SOFTCAPPED == static_cast<int>(ScoreStage::kSoftcapped) &&
-              FOVEA_STAGE_MASKED == static_cast<int>(ScoreStage::kMasked) &&
-              FOVEA_STAGE_WEIGHTS == static_cast<int>(ScoreStage::kWeights));
-static_assert(FOVEA_ENGINE_AUTO == static_cast<int>(Engine::kAuto) &&
-              FOVEA_ENGINE_TILE == static_cast<int>(Engine::kTile) &&
-              FOVEA_ENGINE_ROW == static_cast<int>(Engine::kRow));
-static_assert(FOVEA_PRODUCT_AUTO == static_cast<int>(Product::kAuto) &&
-              FOVEA_PRODUCT_F32 == static_cast<int>(Product::kF32) &&
-              FOVEA_PRODUCT_BF16 == static_cast<int>(Product::kBF16));
-static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) &&
-              FOVEA_TARGET_EMU128 == static_cast<int>(Target::kEmu128) &&
-              FOVEA_TARGET_SSE2 == static_cast<int>(Target::kSse2) &&
-              FOVEA_TARGET_SSE4 == static_cast<int>(Target::kSse4) &&
-              FOVEA_TARGET_AVX2 == static_cast<int>(Target::kAvx2) &&
-              FOVEA_TARGET_AVX512 == static_cast<int>(Target::kAvx512) &&
-              FOVEA_TARGET_NEON == static_cast<int>(Target::kNeon) &&
-              FOVEA_TARGET_AVX512_BF16 == static_cast<int>(Target::kAvx512Bf16) &&
-              FOVEA_TARGET_NEON_BF16 == static_cast<int>(Target::kNeonBf16) &&
-              FOVEA_TARGET_AVX512_AMX == static_cast<int>(Target::kAvx512Amx));
-
 static_assert(sizeof(fovea_error) >= Status::kMaxMessage);
-static_assert(kMaxRank == 4);
-
-// A struct that ended in padding would hand on whatever lies there, as a field of a later version
-// that fits into it.
-#define FOVEA_ENDS_WITH(STRUCT, FIELD) \
-  static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
-FOVEA_ENDS_WITH(fovea_problem, score_context);
-FOVEA_ENDS_WITH(fovea_allocator, release);
-FOVEA_ENDS_WITH(fovea_plan_options, block_keys);
-FOVEA_ENDS_WITH(fovea_cost, tasks);
-FOVEA_ENDS_WITH(fovea_executor, reserved);
-#undef FOVEA_ENDS_WITH
 
 fovea_status Report(const Status& status, fovea_error* error) {
   if (error != nullptr)
     std::memcpy(error->message, status.message(), std::strlen(status.message()) + 1);
   return static_cast<fovea_status>(status.code());
 }
-
-// More than any version will have: a size beyond it was never set.
-constexpr size_t kMostStructBytes = 16384;
-
-template <class Struct>
-Status CheckSize(const char* name, const Struct* given) {
-  if (given == nullptr) return Invalid("%s = null", name);
-  if (given->size <= sizeof(size_t) || given->size > kMostStructBytes ||
-      given->size % alignof(Struct) != 0) {
-    return Invalid("%s.size = %zu, expected %zu (sizeof)", name, given->size, sizeof(Struct));
-  }
-  return Status();
-}
-
-// A caller's struct as this version knows it: what a shorter one lacks stays 0, as *known is, and
-// so must be what a longer one adds.
-template <class Struct>
-Status Read(const char* name, const Struct* given, Struct* known) {
-  FOVEA_RETURN_IF_ERROR(CheckSize(name, given));
-  const char* const bytes = reinterpret_cast<const char*>(given);
-  for (size_t n = sizeof(Struct); n < given->size; ++n) {
-    if (bytes[n] != 0) {
-      return Invalid(
-          "%s.size = %zu, expected at most %zu: byte %zu, which this version does not know, is not "
-          "0",
-          name, given->size, sizeof(Struct), n);
-    }
-  }
-  std::memcpy(static_cast<void*>(known), given, std::min(given->size, sizeof(Struct)));
-  return Status();
-}
-
-Status CheckFlag(const char* name, int32_t flag) {
-  if (flag != 0 && flag != 1) return Invalid("%s = %d, expected 0 or 1", name, flag);
-  return Status();
-}
-
-Status CheckReserved(const char* name, int32_t reserved) {
-  if (reserved != 0) return Invalid("%s.reserved = %d, expected 0", name, reserved);
-  return Status();
-}
-
-template <class View>
-View ViewOf(const fovea_tensor& tensor) {
-  View view;
-  view.data = tensor.data;
-  view.dtype = static_cast<DType>(tensor.dtype);
-  view.rank = tensor.rank;
-  for (int a = 0; a < kMaxRank; ++a) {
-    view.shape[a] = tensor.shape[a];
-    view.stride[a] = tensor.stride[a];
-  }
-  return view;
-}
-TensorView Input(const fovea_tensor& tensor) { return ViewOf<TensorView>(tensor); }
-MutableTensorView Output(const fovea_tensor& tensor) { return ViewOf<MutableTensorView>(tensor); }
-
-Status ReadProblem(const fovea_problem* given, Problem* problem) {
-  fovea_problem p = {};
-  FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
-  FOVEA_RETURN_IF_ERROR(CheckReserved("problem", p.reserved));
-  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_scale", p.has_scale));
-  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_window", p.has_window));
-  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_query_offset", p.has_query_offset));
-  problem->q = Input(p.q);
-  problem->k = Input(p.k);
-  problem->v = Input(p.v);
-  problem->cu_seqlens_q = Input(p.cu_seqlens_q);
-  problem->cu_seqlens_k = Input(p.cu_seqlens_k);
-  problem->out = Output(p.out);
-  problem->lse = Output(p.lse);
-  problem->weights = Output(p.weights);
-  problem->scores = Output(p.scores);
-  problem->score_stage = static_cast<ScoreStage>(p.score_stage);
-
-  Score& score = problem->score;
-  if (p.has_scale != 0) score.scale = p.scale;
-  score.softcap = p.softcap;
-  score.alibi_slopes = Input(p.alibi_slopes);
-  score.bias = Input(p.bias);
-  score.mask = Input(p.mask);
-  score.block_map = {Input(p.block_map), p.block_map_queries, p.block_map_keys};
-  score.parents = Input(p.parents);
-  score.causal = static_cast<Causal>(p.causal);
-  if (p.has_window != 0) score.window = {p.window_left, p.window_right};
-  if (p.has_query_offset != 0) score.query_offset = p.query_offset;
-  score.query_offsets = Input(p.query_offsets);
-  score.q_lengths = Input(p.q_lengths);
-  score.kv_lengths = Input(p.kv_lengths);
-  score.sinks = Input(p.sinks);
-  return Status();
-}
-
-Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) {
-  if (given == nullptr) return Status();
-  fovea_plan_options o = {};
-  FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
-  FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_mask", o.fixed_mask));
-  options->target = static_cast<Target>(o.target);
-  options->engine = static_cast<Engine>(o.engine);
-  options->product = static_cast<Product>(o.product);
-  options->max_queries = o.max_queries;
-  options->max_keys = o.max_keys;
-  options->fixed_mask = o.fixed_mask != 0;
-  options->tile_rows = o.tile_rows;
-  options->block_keys = o.block_keys;
-  options->split_keys = o.split_keys;
-  if (o.allocator == nullptr) return Status();
-  fovea_allocator a = {};
-  FOVEA_RETURN_IF_ERROR(Read("options.allocator", o.allocator, &a));
-  options->allocator = {a.allocate, a.release, a.context};
-  return Status();
-}
-
-// The host's loop as an executor; without one, the calling thread. What the host calls with numbers
-// out of range is not run, and told by ok().
-class HostExecutor final : public Executor {
- public:
-  Status Init(const fovea_executor* given) {
-    if (given == nullptr) return Status();
-    FOVEA_RETURN_IF_ERROR(Read("executor", given, &host_));
-    FOVEA_RETURN_IF_ERROR(CheckReserved("executor", host_.reserved));
-    if (host_.for_each == nullptr) return Invalid("executor.for_each = null");
-    if (host_.workers < 1)
-      return Invalid("executor.workers = %d, expected 1 or greater", host_.workers);
-    return Status();
-  }
-  int Workers() const noexcept override { return host_.for_each == nullptr ? 1 : host_.workers; }
-  void ForEach(int64_t tasks, Task task, void* context) noexcept override {
-    if (host_.for_each == nullptr) return SerialExecutor().ForEach(tasks, task, context);
-    Loop loop = {this, tasks, task, context};
-    host_.for_each(host_.context, tasks, RunChecked, &loop);
-  }
-  Status Result(const Status& status) const {
-    if (!status.ok() || !misled_.load(std::memory_order_relaxed)) return status;
-    return Invalid(
-        "executor.for_each called a task or a worker that does not exist: outputs hold anything");
-  }
-
- private:
-  struct Loop {
-    HostExecutor* executor;
-    int64_t tasks;
-    Task task;
-    void* context;
-  };
-  static void RunChecked(void* context, int64_t task, int32_t worker) {
-    const Loop& loop = *static_cast<Loop*>(context);
-    if (task < 0 || task >= loop.tasks || worker < 0 || worker >= loop.executor->host_.workers) {
-      loop.executor->misled_.store(true, std::memory_order_relaxed);
-      return;
-    }
-    loop.task(loop.context, task, worker);
-  }
-
-  fovea_executor host_ = {};
-  std::atomic<bool> misled_{false};
-};
 
 void Destroy(fovea_plan* plan) {
   const Allocator allocator = plan->allocator;
@@ -324,9 +121,9 @@ Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* worksp
 Status MergeParts(const fovea_partial_state* given, int64_t count, const fovea_tensor* out,
                   const fovea_tensor* lse) {
   if (out == nullptr) return Invalid("out = null");
-  const MutableTensorView lse_view = lse == nullptr ? MutableTensorView() : Output(*lse);
+  const MutableTensorView lse_view = lse == nullptr ? MutableTensorView() : OutputOf(*lse);
   // an error
-  if (given == nullptr || count < 1) return Merge(nullptr, count, Output(*out), lse_view);
+  if (given == nullptr || count < 1) return Merge(nullptr, count, OutputOf(*out), lse_view);
   constexpr int64_t kUsualParts = 32;
   PartialState usual[kUsualParts];
   std::unique_ptr<PartialState[]> many;
@@ -336,8 +133,8 @@ Status MergeParts(const fovea_partial_state* given, int64_t count, const fovea_t
     if (many == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the list of parts");
   }
   PartialState* const parts = many == nullptr ? usual : many.get();
-  for (int64_t n = 0; n < count; ++n) parts[n] = {Input(given[n].out), Input(given[n].lse)};
-  return Merge(parts, count, Output(*out), lse_view);
+  for (int64_t n = 0; n < count; ++n) parts[n] = {InputOf(given[n].out), InputOf(given[n].lse)};
+  return Merge(parts, count, OutputOf(*out), lse_view);
 }
 
 size_t CopyTargets(TargetList list, fovea_target* targets, size_t capacity) {
@@ -359,11 +156,7 @@ Status TargetOf(fovea_target* result, Get get) {
 
 Status CostOf(const fovea_plan* plan, fovea_cost* result) {
   if (plan == nullptr) return Invalid("plan = null");
-  FOVEA_RETURN_IF_ERROR(CheckSize("cost", result));
-  const Cost cost = plan->plan.cost();
-  const fovea_cost known = {result->size, cost.flops, cost.kv_bytes, cost.pairs, cost.tasks};
-  std::memcpy(static_cast<void*>(result), &known, std::min(result->size, sizeof(known)));
-  return Status();
+  return WriteCost(plan->plan.cost(), result);
 }
 
 Status SlopesOf(int64_t Hq, float max_bias, float* slopes) {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "validate.h"
+#include "views.h"
 
 namespace fovea {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 template <class View>
-auto* ElementOf(const View& view, int64_t b, int64_t h, int64_t i, int64_t c) {
+auto* AddressOf(const View& view, int64_t b, int64_t h, int64_t i, int64_t c) {
   const int64_t offset =
       b * view.stride[0] + h * view.stride[1] + i * view.stride[2] + c * view.stride[3];
   if constexpr (std::is_const_v<std::remove_pointer_t<decltype(view.data)>>) {
@@ -27,12 +27,12 @@ auto* ElementOf(const View& view, int64_t b, int64_t h, int64_t i, int64_t c) {
 
 float Read(const TensorView& view, int64_t b, int64_t h, int64_t i, int64_t c = 0) {
   float x;
-  std::memcpy(&x, ElementOf(view, b, h, i, c), sizeof(x));
+  std::memcpy(&x, AddressOf(view, b, h, i, c), sizeof(x));
   return x;
 }
 
 void Write(const MutableTensorView& view, float x, int64_t b, int64_t h, int64_t i, int64_t c = 0) {
-  std::memcpy(ElementOf(view, b, h, i, c), &x, sizeof(x));
+  std::memcpy(AddressOf(view, b, h, i, c), &x, sizeof(x));
 }
 
 Status CheckPart(const char* name, const TensorView& view, int rank, const int64_t* shape,

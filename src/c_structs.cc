@@ -1,0 +1,205 @@
+#include "c_structs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "errors.h"
+#include "tensors.h"
+
+// All tensors of a fovea_problem are members of it: what ForEachTensor asks.
+static fovea_problem& ScoreOf(fovea_problem& problem) { return problem; }
+static fovea_tensor& MapIn(fovea_tensor& map) { return map; }
+
+namespace fovea {
+namespace {
+
+static_assert(FOVEA_OK == static_cast<int>(StatusCode::kOk) &&
+              FOVEA_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
+              FOVEA_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
+              FOVEA_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory));
+static_assert(
+    FOVEA_NONE == static_cast<int>(DType::kNone) && FOVEA_F32 == static_cast<int>(DType::kF32) &&
+    FOVEA_F16 == static_cast<int>(DType::kF16) && FOVEA_BF16 == static_cast<int>(DType::kBF16) &&
+    FOVEA_BOOL == static_cast<int>(DType::kBool) && FOVEA_I32 == static_cast<int>(DType::kI32) &&
+    FOVEA_I64 == static_cast<int>(DType::kI64) && FOVEA_BIT == static_cast<int>(DType::kBit));
+static_assert(FOVEA_CAUSAL_NONE == static_cast<int>(Causal::kNone) &&
+              FOVEA_CAUSAL_TOP_LEFT == static_cast<int>(Causal::kTopLeft) &&
+              FOVEA_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Causal::kBottomRight));
+static_assert(FOVEA_STAGE_SCALED == static_cast<int>(ScoreStage::kScaled) &&
+              FOVEA_STAGE_SOFTCAPPED == static_cast<int>(ScoreStage::kSoftcapped) &&
+              FOVEA_STAGE_MASKED == static_cast<int>(ScoreStage::kMasked) &&
+              FOVEA_STAGE_WEIGHTS == static_cast<int>(ScoreStage::kWeights));
+static_assert(FOVEA_ENGINE_AUTO == static_cast<int>(Engine::kAuto) &&
+              FOVEA_ENGINE_TILE == static_cast<int>(Engine::kTile) &&
+              FOVEA_ENGINE_ROW == static_cast<int>(Engine::kRow));
+static_assert(FOVEA_PRODUCT_AUTO == static_cast<int>(Product::kAuto) &&
+              FOVEA_PRODUCT_F32 == static_cast<int>(Product::kF32) &&
+              FOVEA_PRODUCT_BF16 == static_cast<int>(Product::kBF16));
+static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) &&
+              FOVEA_TARGET_EMU128 == static_cast<int>(Target::kEmu128) &&
+              FOVEA_TARGET_SSE2 == static_cast<int>(Target::kSse2) &&
+              FOVEA_TARGET_SSE4 == static_cast<int>(Target::kSse4) &&
+              FOVEA_TARGET_AVX2 == static_cast<int>(Target::kAvx2) &&
+              FOVEA_TARGET_AVX512 == static_cast<int>(Target::kAvx512) &&
+              FOVEA_TARGET_NEON == static_cast<int>(Target::kNeon) &&
+              FOVEA_TARGET_AVX512_BF16 == static_cast<int>(Target::kAvx512Bf16) &&
+              FOVEA_TARGET_NEON_BF16 == static_cast<int>(Target::kNeonBf16) &&
+              FOVEA_TARGET_AVX512_AMX == static_cast<int>(Target::kAvx512Amx));
+
+static_assert(kMaxRank == 4);
+
+// A struct that ended in padding would hand on whatever lies there, as a field of a later version
+// that fits into it.
+#define FOVEA_ENDS_WITH(STRUCT, FIELD) \
+  static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
+FOVEA_ENDS_WITH(fovea_problem, score_context);
+FOVEA_ENDS_WITH(fovea_allocator, release);
+FOVEA_ENDS_WITH(fovea_plan_options, block_keys);
+FOVEA_ENDS_WITH(fovea_cost, tasks);
+FOVEA_ENDS_WITH(fovea_executor, reserved);
+#undef FOVEA_ENDS_WITH
+
+// More than any version will have: a size beyond it was never set.
+constexpr size_t kMostStructBytes = 16384;
+
+template <class Struct>
+Status CheckSize(const char* name, const Struct* given) {
+  if (given == nullptr) return Invalid("%s = null", name);
+  if (given->size <= sizeof(size_t) || given->size > kMostStructBytes ||
+      given->size % alignof(Struct) != 0) {
+    return Invalid("%s.size = %zu, expected %zu (sizeof)", name, given->size, sizeof(Struct));
+  }
+  return Status();
+}
+
+// A caller's struct as this version knows it: what a shorter one lacks stays 0, as *known is, and
+// so must be what a longer one adds.
+template <class Struct>
+Status Read(const char* name, const Struct* given, Struct* known) {
+  FOVEA_RETURN_IF_ERROR(CheckSize(name, given));
+  const char* const bytes = reinterpret_cast<const char*>(given);
+  for (size_t n = sizeof(Struct); n < given->size; ++n) {
+    if (bytes[n] != 0) {
+      return Invalid(
+          "%s.size = %zu, expected at most %zu: byte %zu, which this version does not know, is not "
+          "0",
+          name, given->size, sizeof(Struct), n);
+    }
+  }
+  std::memcpy(static_cast<void*>(known), given, std::min(given->size, sizeof(Struct)));
+  return Status();
+}
+
+Status CheckFlag(const char* name, int32_t flag) {
+  if (flag != 0 && flag != 1) return Invalid("%s = %d, expected 0 or 1", name, flag);
+  return Status();
+}
+
+Status CheckReserved(const char* name, int32_t reserved) {
+  if (reserved != 0) return Invalid("%s.reserved = %d, expected 0", name, reserved);
+  return Status();
+}
+
+template <class View>
+View ViewOf(const fovea_tensor& tensor) {
+  View view;
+  view.data = tensor.data;
+  view.dtype = static_cast<DType>(tensor.dtype);
+  view.rank = tensor.rank;
+  for (int a = 0; a < kMaxRank; ++a) {
+    view.shape[a] = tensor.shape[a];
+    view.stride[a] = tensor.stride[a];
+  }
+  return view;
+}
+}  // namespace
+
+TensorView InputOf(const fovea_tensor& tensor) noexcept { return ViewOf<TensorView>(tensor); }
+MutableTensorView OutputOf(const fovea_tensor& tensor) noexcept {
+  return ViewOf<MutableTensorView>(tensor);
+}
+
+Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
+  fovea_problem p = {};
+  FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("problem", p.reserved));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_scale", p.has_scale));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_window", p.has_window));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_query_offset", p.has_query_offset));
+  ForEachTensor([](const TensorRow&, const fovea_tensor& tensor,
+                   auto& view) { view = ViewOf<std::decay_t<decltype(view)>>(tensor); },
+                p, *problem);
+  problem->score_stage = static_cast<ScoreStage>(p.score_stage);
+
+  Score& score = problem->score;
+  if (p.has_scale != 0) score.scale = p.scale;
+  score.softcap = p.softcap;
+  score.block_map.queries = p.block_map_queries;
+  score.block_map.keys = p.block_map_keys;
+  score.causal = static_cast<Causal>(p.causal);
+  if (p.has_window != 0) score.window = {p.window_left, p.window_right};
+  if (p.has_query_offset != 0) score.query_offset = p.query_offset;
+  return Status();
+}
+
+Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexcept {
+  if (given == nullptr) return Status();
+  fovea_plan_options o = {};
+  FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_mask", o.fixed_mask));
+  options->target = static_cast<Target>(o.target);
+  options->engine = static_cast<Engine>(o.engine);
+  options->product = static_cast<Product>(o.product);
+  options->max_queries = o.max_queries;
+  options->max_keys = o.max_keys;
+  options->fixed_mask = o.fixed_mask != 0;
+  options->tile_rows = o.tile_rows;
+  options->block_keys = o.block_keys;
+  options->split_keys = o.split_keys;
+  if (o.allocator == nullptr) return Status();
+  fovea_allocator a = {};
+  FOVEA_RETURN_IF_ERROR(Read("options.allocator", o.allocator, &a));
+  options->allocator = {a.allocate, a.release, a.context};
+  return Status();
+}
+
+Status WriteCost(const Cost& cost, fovea_cost* result) noexcept {
+  FOVEA_RETURN_IF_ERROR(CheckSize("cost", result));
+  const fovea_cost known = {result->size, cost.flops, cost.kv_bytes, cost.pairs, cost.tasks};
+  std::memcpy(static_cast<void*>(result), &known, std::min(result->size, sizeof(known)));
+  return Status();
+}
+
+Status HostExecutor::Init(const fovea_executor* given) noexcept {
+  if (given == nullptr) return Status();
+  FOVEA_RETURN_IF_ERROR(Read("executor", given, &host_));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("executor", host_.reserved));
+  if (host_.for_each == nullptr) return Invalid("executor.for_each = null");
+  if (host_.workers < 1)
+    return Invalid("executor.workers = %d, expected 1 or greater", host_.workers);
+  return Status();
+}
+
+void HostExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
+  if (host_.for_each == nullptr) return SerialExecutor().ForEach(tasks, task, context);
+  Loop loop = {this, tasks, task, context};
+  host_.for_each(host_.context, tasks, RunChecked, &loop);
+}
+
+Status HostExecutor::Result(const Status& status) const noexcept {
+  if (!status.ok() || !misled_.load(std::memory_order_relaxed)) return status;
+  return Invalid(
+      "executor.for_each called a task or a worker that does not exist: outputs hold anything");
+}
+
+void HostExecutor::RunChecked(void* context, int64_t task, int32_t worker) {
+  const Loop& loop = *static_cast<Loop*>(context);
+  if (task < 0 || task >= loop.tasks || worker < 0 || worker >= loop.executor->host_.workers) {
+    loop.executor->misled_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  loop.task(loop.context, task, worker);
+}
+
+}  // namespace fovea

@@ -1,0 +1,49 @@
+// The C interface's structs as the C++ interface's: sizes of structs, pointers and flags are
+// checked here; what a problem may be is not.
+#ifndef FOVEA_SRC_C_STRUCTS_H_
+#define FOVEA_SRC_C_STRUCTS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "fovea/c.h"
+#include "fovea/fovea.h"
+
+namespace fovea {
+
+TensorView InputOf(const fovea_tensor& tensor) noexcept;
+MutableTensorView OutputOf(const fovea_tensor& tensor) noexcept;
+
+// Fill what was made with its defaults, from a struct of any version.
+Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept;
+Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexcept;
+// As much of it as the caller's struct holds.
+Status WriteCost(const Cost& cost, fovea_cost* result) noexcept;
+
+// The host's loop as an executor; without one, the calling thread. What the host calls with numbers
+// out of range is not run, and told by Result.
+class HostExecutor final : public Executor {
+ public:
+  Status Init(const fovea_executor* given) noexcept;
+  int Workers() const noexcept override { return host_.for_each == nullptr ? 1 : host_.workers; }
+  void ForEach(int64_t tasks, Task task, void* context) noexcept override;
+  // `status`, or what the host did wrong.
+  Status Result(const Status& status) const noexcept;
+
+ private:
+  struct Loop {
+    HostExecutor* executor;
+    int64_t tasks;
+    Task task;
+    void* context;
+  };
+  static void RunChecked(void* context, int64_t task, int32_t worker);
+
+  fovea_executor host_ = {};
+  std::atomic<bool> misled_{false};
+};
+
+}  // namespace fovea
+
+#endif  // FOVEA_SRC_C_STRUCTS_H_

@@ -1,0 +1,154 @@
+#include "plan/binding.h"
+
+#include <cinttypes>
+
+namespace fovea {
+namespace {
+
+// What a plan was made for, and what it is given now.
+struct PlannedFact {
+  const char* name;
+  int64_t given;
+  int64_t planned;
+};
+
+template <size_t N>
+Status CheckFacts(const PlannedFact (&facts)[N]) {
+  for (const PlannedFact& fact : facts) {
+    if (fact.given != fact.planned)
+      return Invalid("%s = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name, fact.given,
+                     fact.planned);
+  }
+  return Status();
+}
+
+// Ranks, and so which tensors are present, and types.
+Status CheckTensors(const Problem& problem, const Problem& bound) {
+  struct Difference {
+    const TensorRow* row = nullptr;
+    int32_t rank, planned_rank;
+    DType dtype, planned_dtype;
+  } first;
+  ForEachTensor(
+      [&](const TensorRow& row, const auto& given, const auto& planned) {
+        const bool differs = (row.rank_bound && given.rank != planned.rank) ||
+                             (row.type_bound && given.dtype != planned.dtype);
+        if (differs && first.row == nullptr)
+          first = {&row, given.rank, planned.rank, given.dtype, planned.dtype};
+      },
+      problem, bound);
+  if (first.row == nullptr) return Status();
+  if (first.rank != first.planned_rank)
+    return Invalid("%s.rank = %d, expected %d (the plan)", first.row->name, first.rank,
+                   first.planned_rank);
+  return Invalid("%s.dtype = %s, expected %s (the plan)", first.row->name, Name(first.dtype),
+                 Name(first.planned_dtype));
+}
+
+// What neither Run nor Update may change.
+Status CheckBound(const Plan::State& plan, const ValidProblem& problem) {
+  const ProblemSizes &s = problem.sizes(), &p = plan.sizes;
+  const PlannedFact facts[] = {
+      {problem->cu_seqlens_q.present() ? "sequences of cu_seqlens_q" : "q.shape[0]", s.B, p.B},
+      {"q.shape[1]", s.Hq, p.Hq},
+      {"k.shape[1]", s.Hkv, p.Hkv},
+      {"q.shape[3]", s.dk, p.dk},
+      {"v.shape[3]", s.dv, p.dv},
+      {"score_stage", static_cast<int64_t>(problem->score_stage),
+       static_cast<int64_t>(plan.bound.score_stage)}};
+  FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
+  return CheckTensors(*problem, plan.bound);
+}
+
+// Lengths, offsets and starts of all sequences.
+Status CheckLengths(const Plan::State& plan, const ValidProblem& problem) {
+  for (int64_t b = 0; b < plan.sizes.B; ++b) {
+    SequenceLengths given;
+    FOVEA_RETURN_IF_ERROR(ReadLengths(problem, b, &given));
+    const SequenceLengths& planned = plan.lengths[static_cast<size_t>(b)];
+    const PlannedFact facts[] = {
+        {"cu_seqlens_q", given.q_first, planned.q_first},
+        {"cu_seqlens_k", given.kv_first, planned.kv_first},
+        {"the rows of cu_seqlens_q", given.queries, planned.queries},
+        {"q_lengths", given.q_length, planned.q_length},
+        {problem->score.kv_lengths.present() || !problem->cu_seqlens_k.present()
+             ? "kv_lengths"
+             : "the rows of cu_seqlens_k",
+         given.kv_length, planned.kv_length},
+        {problem->score.query_offsets.present() ? "query_offsets" : "query_offset", given.offset,
+         planned.offset}};
+    for (const PlannedFact& fact : facts) {
+      if (fact.given != fact.planned)
+        return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected %" PRId64 " (the plan)", fact.name,
+                       b, fact.given, fact.planned);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept {
+  plan->sizes = problem.sizes();
+  ForEachTensor(
+      [](const TensorRow&, const auto& given, auto& bound) {
+        bound.rank = given.rank;
+        bound.dtype = given.dtype;
+      },
+      *problem, plan->bound);
+  plan->bound.score_stage = problem->score_stage;
+  BindSizes(problem, plan);
+}
+
+void BindSizes(const ValidProblem& problem, Plan::State* plan) noexcept {
+  plan->sizes.Tq = problem.sizes().Tq;
+  plan->sizes.Tk = problem.sizes().Tk;
+  plan->bound.score.causal = problem->score.causal;
+  plan->bound.score.window = problem->score.window;
+  plan->map_layout = MapLayoutOf(problem);
+}
+
+Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcept {
+  const ProblemSizes &s = problem.sizes(), &room = plan.room;
+  if (s.Tq > room.Tq)
+    return Invalid("q.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", s.Tq,
+                   room.Tq);
+  if (s.Tk > room.Tk)
+    return Invalid("k.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", s.Tk,
+                   room.Tk);
+  FOVEA_RETURN_IF_ERROR(CheckBound(plan, problem));
+  if (!plan.options.fixed_mask) return Status();
+  const TensorView& mask = problem->score.mask;
+  FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", mask)));
+  if (static_cast<size_t>(MapLayoutOf(problem).entries()) <= plan.fixed_map.capacity())
+    return Status();
+  return Invalid(
+      "mask.rank = %d has axes that broadcast no more, expected those of the plan (its fixed mask)",
+      mask.rank);
+}
+
+Status CheckAgainstPlan(const Plan::State& plan, const ValidProblem& problem) noexcept {
+  FOVEA_RETURN_IF_ERROR(CheckBound(plan, problem));
+  const ProblemSizes &s = problem.sizes(), &p = plan.sizes;
+  const Score &score = problem->score, &bound = plan.bound.score;
+  const MaskMapLayout map = MapLayoutOf(problem), &planned_map = plan.map_layout;
+  const PlannedFact facts[] = {
+      {problem->cu_seqlens_q.present() ? "the longest of cu_seqlens_q" : "q.shape[2]", s.Tq, p.Tq},
+      {problem->cu_seqlens_k.present() ? "the longest of cu_seqlens_k" : "k.shape[2]", s.Tk, p.Tk},
+      {"sequences that the mask tells apart", map.batches, planned_map.batches},
+      {"heads that the mask tells apart", map.heads, planned_map.heads},
+      {"groups of queries that the mask tells apart", map.query_groups, planned_map.query_groups},
+      {"groups of keys that the mask tells apart", map.key_groups, planned_map.key_groups},
+      {"causal", static_cast<int64_t>(score.causal), static_cast<int64_t>(bound.causal)},
+      {"window.left", score.window.left, bound.window.left},
+      {"window.right", score.window.right, bound.window.right}};
+  FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
+  return CheckLengths(plan, problem);
+}
+
+MaskMapLayout MapLayoutOf(const ValidProblem& problem) noexcept {
+  const ProblemSizes& s = problem.sizes();
+  return s.Hq == 0 || s.B == 0 || s.Tq == 0 ? MaskMapLayout() : LayoutOf(problem->score.mask);
+}
+
+}  // namespace fovea

@@ -1,0 +1,27 @@
+// What a plan was made for, and whether a problem is one of that kind.
+#ifndef FOVEA_SRC_PLAN_BINDING_H_
+#define FOVEA_SRC_PLAN_BINDING_H_
+
+#include "plan/state.h"
+
+namespace fovea {
+
+// Notes what neither Run nor Update may change.
+void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept;
+
+// Notes what Update may change, lengths aside.
+void BindSizes(const ValidProblem& problem, Plan::State* plan) noexcept;
+
+// Whether Update may take it, lengths aside.
+Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcept;
+
+// Whether Run may take it: sizes, types, lengths, offsets, causal, window and which tensors are
+// present. Reads lengths; no allocation.
+Status CheckAgainstPlan(const Plan::State& plan, const ValidProblem& problem) noexcept;
+
+// How the map of the problem's mask lies; all zero where there are no pairs.
+MaskMapLayout MapLayoutOf(const ValidProblem& problem) noexcept;
+
+}  // namespace fovea
+
+#endif  // FOVEA_SRC_PLAN_BINDING_H_

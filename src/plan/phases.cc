@@ -1,0 +1,95 @@
+#include "plan/phases.h"
+
+#include "plan/tasks.h"
+
+namespace fovea {
+namespace {
+
+MaskMapEntry* MapOf(const RunContext& context) {
+  return context.plan->workspace.Map(context.workspace);
+}
+
+// Of a task of `sequence`.
+KernelCall CallOf(const RunContext& context, const SequencePlan& sequence) {
+  const Plan::State& plan = *context.plan;
+  KernelCall call;
+  call.problem = context.problem;
+  call.lengths = plan.lengths.data();
+  call.geometry = sequence.geometry;
+  call.scale = *context.problem->score.scale;
+  if (plan.map_layout.entries() > 0) {
+    call.mask_map = {plan.map_layout,
+                     plan.options.fixed_mask ? plan.fixed_map.data() : MapOf(context)};
+  }
+  return call;
+}
+
+int64_t MapTasks(const Plan::State& plan) {
+  return plan.options.fixed_mask ? 0 : plan.map_layout.tasks();
+}
+
+void RunMap(const RunContext& context, int64_t task, int /*worker*/) {
+  FillMaskMap(context.problem->score.mask, context.plan->map_layout, task, MapOf(context));
+}
+
+int64_t ItemTasks(const Plan::State& plan) { return plan.items; }
+
+void RunItem(const RunContext& context, int64_t task, int worker) {
+  const Plan::State& plan = *context.plan;
+  float* const partials = plan.workspace.Partials(context.workspace);
+  const SequencePlan* sequence;
+  const Item item = ItemOf(plan, task, partials, &sequence);
+  KernelCall call = CallOf(context, *sequence);
+  const SequencePlan* next_sequence = nullptr;
+  const Item next =
+      task + 1 < plan.items ? ItemOf(plan, task + 1, partials, &next_sequence) : Item();
+  if (next_sequence != nullptr && next_sequence->kernels == sequence->kernels) call.next = &next;
+  sequence->kernels->attend(call, item, plan.workspace.Scratch(context.workspace, worker));
+}
+
+int64_t MergeTasks(const Plan::State& plan) { return plan.merges; }
+
+void RunMerge(const RunContext& context, int64_t task, int worker) {
+  const Plan::State& plan = *context.plan;
+  const SequencePlan* sequence;
+  const MergeItem item = MergeOf(plan, task, plan.workspace.Partials(context.workspace), &sequence);
+  sequence->kernels->merge(CallOf(context, *sequence), item,
+                           plan.workspace.Scratch(context.workspace, worker));
+}
+
+void RunMatrix(const RunContext& context, int64_t task, int worker, const MutableTensorView& matrix,
+               ScoreStage stage) {
+  const Plan::State& plan = *context.plan;
+  const SequencePlan* sequence;
+  const Item item = MatrixItemOf(plan, task, &sequence);
+  KernelCall call = CallOf(context, *sequence);
+  call.matrix = &matrix;
+  call.stage = stage;
+  sequence->kernels->matrix(call, item, plan.workspace.Scratch(context.workspace, worker));
+}
+
+int64_t WeightTasks(const Plan::State& plan) {
+  return plan.bound.weights.present() ? plan.matrix_items : 0;
+}
+
+void RunWeights(const RunContext& context, int64_t task, int worker) {
+  RunMatrix(context, task, worker, context.problem->weights, ScoreStage::kWeights);
+}
+
+int64_t ScoreTasks(const Plan::State& plan) {
+  return plan.bound.scores.present() ? plan.matrix_items : 0;
+}
+
+void RunScores(const RunContext& context, int64_t task, int worker) {
+  RunMatrix(context, task, worker, context.problem->scores, context.problem->score_stage);
+}
+
+}  // namespace
+
+const Phase kPhases[kPhaseCount] = {{"map", MapTasks, RunMap},
+                                    {"items", ItemTasks, RunItem},
+                                    {"merges", MergeTasks, RunMerge},
+                                    {"weights", WeightTasks, RunWeights},
+                                    {"scores", ScoreTasks, RunScores}};
+
+}  // namespace fovea

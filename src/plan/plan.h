@@ -1,0 +1,15 @@
+// Making plans, in memory of the caller's.
+#ifndef FOVEA_SRC_PLAN_PLAN_H_
+#define FOVEA_SRC_PLAN_PLAN_H_
+
+#include "plan/state.h"
+
+namespace fovea {
+
+// Plans `problem`. *plan was made with its options, which have passed CheckOptions; on an error it
+// may only be destroyed. Allocates.
+Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept;
+
+}  // namespace fovea
+
+#endif  // FOVEA_SRC_PLAN_PLAN_H_

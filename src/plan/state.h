@@ -1,0 +1,76 @@
+// What a plan knows: which kernels, tiles and splits each sequence gets, and how many tasks there
+// are. Pure: from shapes, types, lengths and ISA alone, never from threads, batch, cache sizes or
+// addresses, so that results are repeatable.
+#ifndef FOVEA_SRC_PLAN_STATE_H_
+#define FOVEA_SRC_PLAN_STATE_H_
+
+#include "fovea/attention.h"
+#include "kernels/kernel.h"
+#include "mask_map.h"
+#include "memory.h"
+#include "plan/workspace.h"
+#include "validate.h"
+
+namespace fovea {
+
+struct Phase;
+constexpr int kPhaseCount = 5;
+
+// One sequence of the batch.
+struct SequencePlan {
+  int64_t sequence = 0;
+  Engine engine = Engine::kAuto;
+  Product product = Product::kAuto;
+  const EngineKernels* kernels = nullptr;
+  Geometry geometry;
+  int64_t item_rows = 1;   // rows of a row block
+  int64_t row_blocks = 0;  // of a KV head
+  // the same for weights and scores, which have Tq rows even where a packed batch has fewer
+  int64_t matrix_blocks = 0;
+  // key ranges of row block 0; more than 1 only when all queries are in it
+  int64_t splits = 1;
+  int64_t split_keys = 0;
+  bool costly_rows_last = false;  // causal: later rows see more keys
+  double pairs = 0;               // visible pairs of one query head
+  // Prefix sums over the plan's order.
+  int64_t first_item = 0;
+  int64_t first_merge = 0;
+  int64_t first_matrix = 0;
+  int64_t first_partial = 0;  // floats
+
+  int64_t items_per_head() const { return row_blocks == 0 ? 0 : row_blocks - 1 + splits; }
+  int64_t merges_per_head() const { return row_blocks > 0 && splits > 1 ? 1 : 0; }
+};
+
+struct [[gnu::visibility("hidden")]] Plan::State {
+  explicit State(const PlanOptions& o) noexcept
+      : options(o),
+        lengths(ContainerAllocator<SequenceLengths>(o.allocator)),
+        sequences(ContainerAllocator<SequencePlan>(o.allocator)),
+        fixed_map(ContainerAllocator<MaskMapEntry>(o.allocator)) {}
+
+  PlanOptions options;
+  Target target = Target::kAuto;
+  ProblemSizes sizes;
+  ProblemSizes room;  // Tq and Tk that Update may reach
+  // What Run compares: of the tensors ranks and types alone, score_stage, causal and window.
+  Problem bound;
+
+  // [B], then [B] where Update reads the next ones
+  Vector<SequenceLengths> lengths;
+  Vector<SequencePlan> sequences;  // [B], by falling cost
+  MaskMapLayout map_layout;
+  Vector<MaskMapEntry> fixed_map;  // of a fixed mask; else each run fills one in its workspace
+  int64_t items = 0, merges = 0, matrix_items = 0;
+  WorkspaceLayout workspace;
+  const Phase* phase[kPhaseCount] = {};  // those that have tasks, in order
+  int phases = 0;
+
+  const SequenceLengths& LengthsOf(const SequencePlan& s) const {
+    return lengths[static_cast<size_t>(s.sequence)];
+  }
+};
+
+}  // namespace fovea
+
+#endif  // FOVEA_SRC_PLAN_STATE_H_
