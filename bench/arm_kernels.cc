@@ -1,6 +1,7 @@
 // The tile engines' micro-kernels for AArch64, each as a function of its own: arm_throughput.py
 // reads their loops in the compiler's assembly. Compiled by it, part of no library.
-#include "kernels/targets_bf16.h"
+#define FOVEA_UNIT_TARGETS FOVEA_BF16_TARGETS
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/arm_kernels.cc"

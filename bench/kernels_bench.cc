@@ -9,6 +9,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/math-inl.h"
+#include "kernels/registry.h"
 #include "kernels/tile_f32-inl.h"
 
 #ifndef FOVEA_BENCH_KERNELS_BENCH_ONCE_
@@ -84,6 +85,7 @@ measure::Pieces BenchedPieces() {
 }
 
 }  // namespace HWY_NAMESPACE
+FOVEA_OFFER(BenchedPieces)
 }  // namespace fovea
 HWY_AFTER_NAMESPACE();
 
@@ -95,21 +97,18 @@ HWY_AFTER_NAMESPACE();
 #include <string>
 
 #include "fovea/target.h"
-#include "kernels/registry.h"
+
+namespace fovea {
+using PiecesFunction = bench::Pieces();
+FOVEA_DEFINE_FIND(PiecesFunction, BenchedPieces)
+}  // namespace fovea
 
 namespace fovea::measure {
 namespace {
 
 Pieces PiecesFor(Target target) {
-  switch (target) {
-#define FOVEA_PIECES_CASE(TARGET, NAMESPACE, UNUSED) \
-  case Target::TARGET:                               \
-    return NAMESPACE::BenchedPieces();
-    FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_PIECES_CASE, _)
-#undef FOVEA_PIECES_CASE
-    default:
-      return {};
-  }
+  PiecesFunction* const pieces = FindBenchedPieces(HighwayTarget(target, Product::kBF16));
+  return pieces == nullptr ? Pieces() : pieces();
 }
 
 std::unique_ptr<Operands> MakeOperands() {

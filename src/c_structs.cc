@@ -45,7 +45,10 @@ static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) &&
               FOVEA_TARGET_NEON == static_cast<int>(Target::kNeon) &&
               FOVEA_TARGET_AVX512_BF16 == static_cast<int>(Target::kAvx512Bf16) &&
               FOVEA_TARGET_NEON_BF16 == static_cast<int>(Target::kNeonBf16) &&
-              FOVEA_TARGET_AVX512_AMX == static_cast<int>(Target::kAvx512Amx));
+              FOVEA_TARGET_AVX512_AMX == static_cast<int>(Target::kAvx512Amx) &&
+              FOVEA_TARGET_PPC8 == static_cast<int>(Target::kPpc8) &&
+              FOVEA_TARGET_PPC9 == static_cast<int>(Target::kPpc9) &&
+              FOVEA_TARGET_WASM == static_cast<int>(Target::kWasm));
 
 static_assert(kMaxRank == 4);
 

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "kernels/registry.h"
+#include "kernels/targets.h"
 #include "validate.h"
 
 namespace fovea {
 namespace {
 
 // Best first; of different architectures, those of one are never compiled together.
-constexpr Target kAllTargets[] = {Target::kNeonBf16, Target::kAvx512Amx, Target::kAvx512Bf16,
-                                  Target::kAvx512,   Target::kAvx2,      Target::kSse4,
-                                  Target::kSse2,     Target::kNeon,      Target::kEmu128};
+#define FOVEA_ENUMERATOR(X, BUILD, TARGET, ...) Target::TARGET,
+constexpr Target kAllTargets[] = {FOVEA_FOR_EACH_TARGET(FOVEA_ENUMERATOR, _)};
 constexpr size_t kTargetCount = sizeof(kAllTargets) / sizeof(kAllTargets[0]);
 
 struct StoredList {
@@ -64,7 +64,7 @@ Status NotUsable(bool known, const char* source, const char* given) {
 Status ReadEnvironment(Target* target) {
   const TargetList usable = UsableTargets();
   const char* name = std::getenv("FOVEA_TARGET");
-  *target = *usable.begin();  // the portable baseline is always there
+  *target = *usable.begin();  // what the compiler may use everywhere is always there
   if (name == nullptr || *name == '\0' || std::strcmp(name, Name(Target::kAuto)) == 0)
     return Status();
   for (Target t : usable) {
@@ -84,24 +84,10 @@ const char* Name(Target target) noexcept {
   switch (target) {
     case Target::kAuto:
       return "auto";
-    case Target::kEmu128:
-      return "emu128";
-    case Target::kSse2:
-      return "sse2";
-    case Target::kSse4:
-      return "sse4";
-    case Target::kAvx2:
-      return "avx2";
-    case Target::kAvx512:
-      return "avx512";
-    case Target::kNeon:
-      return "neon";
-    case Target::kAvx512Bf16:
-      return "avx512_bf16";
-    case Target::kNeonBf16:
-      return "neon_bf16";
-    case Target::kAvx512Amx:
-      return "avx512_amx";
+#define FOVEA_NAME(X, BUILD, TARGET, NAME, ...) \
+  case Target::TARGET:                          \
+    return NAME;
+      FOVEA_FOR_EACH_TARGET(FOVEA_NAME, _)
   }
   return "unknown";
 }

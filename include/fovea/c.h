@@ -90,7 +90,10 @@ enum {
   FOVEA_TARGET_NEON = 6,
   FOVEA_TARGET_AVX512_BF16 = 7,
   FOVEA_TARGET_NEON_BF16 = 8,
-  FOVEA_TARGET_AVX512_AMX = 9
+  FOVEA_TARGET_AVX512_AMX = 9,
+  FOVEA_TARGET_PPC8 = 10,
+  FOVEA_TARGET_PPC9 = 11,
+  FOVEA_TARGET_WASM = 12
 };
 
 // Why a call failed, zero-terminated: for example "v.shape[2] = 96, expected 128 (k.shape[2])";

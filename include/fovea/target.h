@@ -25,6 +25,9 @@ enum class Target : int32_t {
   // Advanced SIMD with f16 arithmetic and dot products of bf16: Neoverse N2 and V1
   kNeonBf16 = 8,
   kAvx512Amx = 9,  // AVX-512 with AMX's tiles of bf16: Sapphire Rapids; see UsableTargets
+  kPpc8 = 10,      // POWER8: the least of 64-bit little-endian Power
+  kPpc9 = 11,      // POWER9
+  kWasm = 12,      // WebAssembly's 128-bit SIMD
 };
 
 // A fixed list in static storage.
@@ -36,7 +39,7 @@ struct TargetList {
 };
 
 // "auto", "emu128", "sse2", "sse4", "avx2", "avx512", "neon", "avx512_bf16", "neon_bf16",
-// "avx512_amx"; "unknown" for values outside the enumeration.
+// "avx512_amx", "ppc8", "ppc9", "wasm"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Target target) noexcept;
 
 // The target of that name; an error that lists the valid names otherwise. `target` is written only

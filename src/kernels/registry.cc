@@ -1,6 +1,6 @@
-#include "kernels/targets.h"  // before Highway
-
 #include "kernels/registry.h"
+
+#include "kernels/targets.h"  // before Highway
 
 #if defined(__linux__) && defined(__x86_64__)
 #include <cpuid.h>
@@ -11,35 +11,44 @@
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 
+#if (HWY_TARGETS & FOVEA_F32_TARGETS) == 0
+#error "No target is left: this build would have no kernels. See FOVEA_FOR_EACH_TARGET"
+#endif
+
 namespace fovea {
 
 namespace {
 
-// The target whose kernels a target has for what it adds nothing to.
-Target WithoutProducts(Target target) {
-  switch (target) {
-    case Target::kAvx512Amx:
-    case Target::kAvx512Bf16:
-      return Target::kAvx512;
-    case Target::kNeonBf16:
-      return Target::kNeon;
-    default:
-      return target;
-  }
+// ---- how CPUs are asked: the columns `supports` and `prefers` ----
+
+bool Any() { return true; }
+
+// What the compiler may use everywhere needs no question.
+bool HighwayReports(int64_t highway_target) {
+  return ((hwy::SupportedTargets() | HWY_BASELINE_TARGETS) & highway_target) != 0;
 }
 
 #if HWY_ARCH_X86
 // All that a compiler may use for HWY_AVX3_ZEN4. Highway reports that target on AMD alone, though
 // others run its code: AVX3_DL and BF16 are its parts.
-bool CpuHasAvx512Bf16() {
+bool CpuHasAvx512Bf16(int64_t) {
   __builtin_cpu_init();
-  return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0 && __builtin_cpu_supports("avx512bf16");
+  return HighwayReports(HWY_AVX3_DL) && __builtin_cpu_supports("avx512bf16");
 }
+
+// AMD's cores multiply twice as many bf16 as f32. Intel's leave that to AMX: VDPBF16PS makes half
+// as many products as the multiply-adds that it replaces, so that widening to f32 is the faster
+// way there (bench/README.md).
+bool CpuIsAmd() { return __builtin_cpu_is("amd"); }
+#else
+bool CpuHasAvx512Bf16(int64_t) { return false; }
+bool CpuIsAmd() { return false; }
+#endif
 
 // Whether CPU and system have AMX's tiles and bf16 products and this process may use them. Linux
 // wants to be asked, once per process: it then makes room for the tiles where it saves a thread's
 // state.
-bool MayUseAmx() {
+bool MayUseAmx([[maybe_unused]] int64_t highway_target) {
 #if defined(__linux__) && defined(__x86_64__)
   static const bool may = [] {
     constexpr uint32_t kBF16 = 1u << 22, kTiles = 1u << 24;  // CPUID leaf 7, EDX
@@ -50,86 +59,86 @@ bool MayUseAmx() {
       return false;
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   }();
-  return may;
+  return HighwayReports(highway_target) && may;
 #else
   return false;
 #endif
 }
-#endif
+
+// ---- the tables ----
+
+struct TargetRow {
+  Target target;
+  int64_t own, f32;  // Highway's targets
+  bool (*supports)(int64_t highway_target);
+  bool (*prefers)();
+  bool adds_product() const { return own != f32; }
+};
+#define FOVEA_TARGET_ROW(X, BUILD, TARGET, NAME, OWN, F32, SUPPORTS, PREFERS) \
+  {Target::TARGET, HWY_##OWN, HWY_##F32, SUPPORTS, PREFERS},
+constexpr TargetRow kTargets[] = {FOVEA_FOR_EACH_TARGET(FOVEA_TARGET_ROW, _)};
+
+struct UnitRow {
+  Engine engine;
+  Product product;
+  KernelsFunction* (*find)(int64_t highway_target) noexcept;
+};
+#define FOVEA_UNIT_ROW(ENGINE, PRODUCT, UNIT) {Engine::ENGINE, Product::PRODUCT, Find##UNIT},
+constexpr UnitRow kUnits[] = {FOVEA_FOR_EACH_UNIT(FOVEA_UNIT_ROW)};
+
+// Null for kAuto and values outside the enumeration.
+const TargetRow* RowOf(Target target) {
+  for (const TargetRow& row : kTargets) {
+    if (row.target == target) return &row;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
 const EngineKernels* FindKernels(Target target, Engine engine, Product product) noexcept {
-  if (product == Product::kBF16) {
-    if (engine != Engine::kTile) return nullptr;
-    const EngineKernels* kernels = TileBF16KernelsFor(target);
-    return kernels != nullptr ? kernels : TileAmxKernelsFor(target);
+  for (const UnitRow& unit : kUnits) {
+    if (unit.engine != engine || unit.product != product) continue;
+    KernelsFunction* const kernels = unit.find(HighwayTarget(target, product));
+    if (kernels != nullptr) return kernels();
   }
-  target = WithoutProducts(target);
-  return engine == Engine::kTile ? TileF32KernelsFor(target) : RowF32KernelsFor(target);
+  return nullptr;
 }
 
 bool HasProduct(Target target, Product product) noexcept {
-  return product == Product::kBF16 ? HasTileBF16Kernels(target) || HasTileAmxKernels(target)
-                                   : (HWY_TARGETS & HighwayTarget(target, product)) != 0;
+  for (const UnitRow& unit : kUnits) {
+    if (unit.product == product && unit.find(HighwayTarget(target, product)) != nullptr)
+      return true;
+  }
+  return false;
 }
 
 bool IsNativeProduct(Target target, Product product) noexcept {
+  const TargetRow* const row = RowOf(target);
   return product == Product::kF32 ||
-         (product == Product::kBF16 && target != WithoutProducts(target));
+         (product == Product::kBF16 && row != nullptr && row->adds_product());
 }
 
 int64_t HighwayTarget(Target target, Product product) noexcept {
-  if (product == Product::kF32) target = WithoutProducts(target);
-  switch (target) {
-    case Target::kAvx512Amx:
-      return HWY_AVX3_SPR;
-    case Target::kAvx512Bf16:
-      return HWY_AVX3_ZEN4;
-    case Target::kAvx512:
-      return HWY_AVX3;
-    case Target::kAvx2:
-      return HWY_AVX2;
-    case Target::kSse4:
-      return HWY_SSE4;
-    case Target::kSse2:
-      return HWY_SSE2;
-    case Target::kNeonBf16:
-      return HWY_NEON_BF16;
-    case Target::kNeon:
-      return HWY_NEON_WITHOUT_AES;
-    case Target::kEmu128:
-      return HWY_EMU128;
-    case Target::kAuto:
-      break;
-  }
-  return 0;
+  const TargetRow* const row = RowOf(target);
+  if (row == nullptr) return 0;
+  return product == Product::kF32 ? row->f32 : row->own;
 }
 
 bool IsCompiled(Target target) noexcept {
-  return HasProduct(target, Product::kF32) &&
-         (target == WithoutProducts(target) || HasProduct(target, Product::kBF16));
+  const TargetRow* const row = RowOf(target);
+  return row != nullptr && HasProduct(target, Product::kF32) &&
+         (!row->adds_product() || HasProduct(target, Product::kBF16));
 }
 
 bool CpuSupports(Target target) noexcept {
-  if (target == Target::kEmu128) return true;
-#if HWY_ARCH_X86
-  if (target == Target::kAvx512Bf16) return CpuHasAvx512Bf16();
-  if (target == Target::kAvx512Amx)
-    return (hwy::SupportedTargets() & HWY_AVX3_SPR) != 0 && MayUseAmx();
-#endif
-  return (hwy::SupportedTargets() & HighwayTarget(target, Product::kBF16)) != 0;
+  const TargetRow* const row = RowOf(target);
+  return row != nullptr && row->supports(row->own);
 }
 
 bool CpuPrefers(Target target) noexcept {
-#if HWY_ARCH_X86
-  // AMD's cores multiply twice as many bf16 as f32. Intel's leave that to AMX: VDPBF16PS makes half
-  // as many products as the multiply-adds that it replaces, so that widening to f32 is the faster
-  // way there (bench/README.md).
-  if (target == Target::kAvx512Bf16) return __builtin_cpu_is("amd");
-#endif
-  static_cast<void>(target);
-  return true;
+  const TargetRow* const row = RowOf(target);
+  return row == nullptr || row->prefers();
 }
 
 }  // namespace fovea

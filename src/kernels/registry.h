@@ -1,5 +1,5 @@
 // Fovea's own table of targets and engines: dispatch is a lookup by the plan, never a change of
-// Highway's process-wide state.
+// Highway's process-wide state. Included after targets.h.
 #ifndef FOVEA_SRC_KERNELS_REGISTRY_H_
 #define FOVEA_SRC_KERNELS_REGISTRY_H_
 
@@ -10,8 +10,8 @@
 namespace fovea {
 
 // The kernels of `engine` (kTile or kRow) and `product` (kF32 or kBF16) for `target`, which must be
-// usable: making the table runs code of that target. Null where there are none: products of bf16
-// have a tile engine only, on the targets that HasProduct names.
+// usable: making them runs code of that target. Null where there are none: products of bf16 have a
+// tile engine only, on the targets that HasProduct names.
 const EngineKernels* FindKernels(Target target, Engine engine, Product product) noexcept;
 
 // Whether this build has kernels for that target and product.
@@ -33,100 +33,44 @@ bool CpuSupports(Target target) noexcept;
 // does without it.
 bool CpuPrefers(Target target) noexcept;
 
-// One of these an engine, defined in the engine's unit by FOVEA_DEFINE_KERNELS.
-const EngineKernels* TileF32KernelsFor(Target target) noexcept;
-const EngineKernels* RowF32KernelsFor(Target target) noexcept;
-const EngineKernels* TileBF16KernelsFor(Target target) noexcept;
-bool HasTileBF16Kernels(Target target) noexcept;
-const EngineKernels* TileAmxKernelsFor(Target target) noexcept;
-bool HasTileAmxKernels(Target target) noexcept;
+// The table of kernels: ROW(engine, product, unit). Of two units with one engine and product, the
+// first that a target has is taken. Each defines Find<unit> by FOVEA_DEFINE_FIND.
+#define FOVEA_FOR_EACH_UNIT(ROW)     \
+  ROW(kTile, kF32, TileF32Kernels)   \
+  ROW(kRow, kF32, RowF32Kernels)     \
+  ROW(kTile, kBF16, TileBF16Kernels) \
+  ROW(kTile, kBF16, TileAmxKernels)
+
+using KernelsFunction = const EngineKernels*();
+#define FOVEA_DECLARE_FIND(ENGINE, PRODUCT, UNIT) \
+  KernelsFunction* Find##UNIT(int64_t highway_target) noexcept;
+FOVEA_FOR_EACH_UNIT(FOVEA_DECLARE_FIND)
+#undef FOVEA_DECLARE_FIND
+
+// Names the code of a Highway target, or that of any.
+struct AnyCode {};
+template <int64_t kHighwayTarget>
+struct CodeOf : AnyCode {};
 
 }  // namespace fovea
 
-// Defines NAME##For(target) from the functions NAME in the namespaces of all targets that the unit
-// was compiled for, and Has##NAME. For use in namespace fovea under HWY_ONCE.
-#define FOVEA_DEFINE_KERNELS(NAME) FOVEA_DEFINE_KERNELS_OF(NAME, FOVEA_FOR_EACH_COMPILED_TARGET)
-// The same where only the targets of FOR_EACH have the function.
-#define FOVEA_DEFINE_KERNELS_OF(NAME, FOR_EACH)            \
-  const EngineKernels* NAME##For(Target target) noexcept { \
-    switch (target) {                                      \
-      FOR_EACH(FOVEA_KERNELS_CASE, NAME)                   \
-      default:                                             \
-        return nullptr;                                    \
-    }                                                      \
-  }                                                        \
-  bool Has##NAME(Target target) noexcept {                 \
-    switch (target) {                                      \
-      FOR_EACH(FOVEA_HAS_KERNELS, NAME)                    \
-      default:                                             \
-        return false;                                      \
-    }                                                      \
-  }
-#define FOVEA_HAS_KERNELS(TARGET, NAMESPACE, NAME) \
-  case Target::TARGET:                             \
-    return true;
-#define FOVEA_KERNELS_CASE(TARGET, NAMESPACE, NAME)         \
-  case Target::TARGET: {                                    \
-    static const EngineKernels kernels = NAMESPACE::NAME(); \
-    return &kernels;                                        \
-  }
+// In namespace fovea, in every pass of a unit: HWY_NAMESPACE has a function NAME.
+#define FOVEA_OFFER(NAME) \
+  constexpr auto NAME##In(CodeOf<HWY_TARGET>) { return &HWY_NAMESPACE::NAME; }
 
-// VISIT(Target enumerator, Highway's namespace, argument) for every target that this unit was
-// compiled for.
-#define FOVEA_FOR_EACH_COMPILED_TARGET(VISIT, X) \
-  FOVEA_VISIT_AVX512_AMX(VISIT, X)               \
-  FOVEA_VISIT_AVX512_BF16(VISIT, X)              \
-  FOVEA_VISIT_AVX512(VISIT, X)                   \
-  FOVEA_VISIT_AVX2(VISIT, X)                     \
-  FOVEA_VISIT_SSE4(VISIT, X)                     \
-  FOVEA_VISIT_SSE2(VISIT, X)                     \
-  FOVEA_VISIT_NEON_BF16(VISIT, X)                \
-  FOVEA_VISIT_NEON(VISIT, X)                     \
-  FOVEA_VISIT_EMU128(VISIT, X)
-#if HWY_TARGETS & HWY_AVX3_SPR
-#define FOVEA_VISIT_AVX512_AMX(VISIT, X) VISIT(kAvx512Amx, N_AVX3_SPR, X)
-#else
-#define FOVEA_VISIT_AVX512_AMX(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_AVX3_ZEN4
-#define FOVEA_VISIT_AVX512_BF16(VISIT, X) VISIT(kAvx512Bf16, N_AVX3_ZEN4, X)
-#else
-#define FOVEA_VISIT_AVX512_BF16(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_NEON_BF16
-#define FOVEA_VISIT_NEON_BF16(VISIT, X) VISIT(kNeonBf16, N_NEON_BF16, X)
-#else
-#define FOVEA_VISIT_NEON_BF16(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_AVX3
-#define FOVEA_VISIT_AVX512(VISIT, X) VISIT(kAvx512, N_AVX3, X)
-#else
-#define FOVEA_VISIT_AVX512(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_AVX2
-#define FOVEA_VISIT_AVX2(VISIT, X) VISIT(kAvx2, N_AVX2, X)
-#else
-#define FOVEA_VISIT_AVX2(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_SSE4
-#define FOVEA_VISIT_SSE4(VISIT, X) VISIT(kSse4, N_SSE4, X)
-#else
-#define FOVEA_VISIT_SSE4(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_SSE2
-#define FOVEA_VISIT_SSE2(VISIT, X) VISIT(kSse2, N_SSE2, X)
-#else
-#define FOVEA_VISIT_SSE2(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_NEON_WITHOUT_AES
-#define FOVEA_VISIT_NEON(VISIT, X) VISIT(kNeon, N_NEON_WITHOUT_AES, X)
-#else
-#define FOVEA_VISIT_NEON(VISIT, X)
-#endif
-#if HWY_TARGETS & HWY_EMU128
-#define FOVEA_VISIT_EMU128(VISIT, X) VISIT(kEmu128, N_EMU128, X)
-#else
-#define FOVEA_VISIT_EMU128(VISIT, X)
-#endif
+// In namespace fovea, under HWY_ONCE: TYPE* Find##NAME(highway_target), the function NAME of that
+// pass; null where no pass offered one.
+#define FOVEA_DEFINE_FIND(TYPE, NAME)                          \
+  constexpr TYPE* NAME##In(AnyCode) { return nullptr; }        \
+  TYPE* Find##NAME([[maybe_unused]] int64_t target) noexcept { \
+    switch (target) {                                          \
+      FOVEA_FOR_EACH_TARGET(FOVEA_FIND_IN, NAME)               \
+      default:                                                 \
+        return nullptr;                                        \
+    }                                                          \
+  }
+#define FOVEA_FIND_IN(NAME, BUILD, TARGET, TEXT, OWN, ...) \
+  case HWY_##OWN:                                          \
+    return NAME##In(CodeOf<HWY_##OWN>());
 
 #endif  // FOVEA_SRC_KERNELS_REGISTRY_H_

@@ -6,31 +6,33 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "kernels/attention-inl.h"
+#include "kernels/registry.h"
 #include "kernels/row_f32-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-EngineKernels RowF32Kernels() {
-  EngineKernels kernels;
-  kernels.max_tile_rows = LanesAreKeys::kRows;
-  kernels.scratch_bytes = [](const Geometry& g) {
-    return CarveScratch<RowEngine>(g, nullptr).bytes;
-  };
-  kernels.attend = Attend<RowEngine>;
-  kernels.matrix = EmitMatrix<RowEngine>;
-  kernels.merge = MergeParts<RowEngine>;
-  return kernels;
+const EngineKernels* RowF32Kernels() {
+  static const EngineKernels kernels = [] {
+    EngineKernels k;
+    k.max_tile_rows = LanesAreKeys::kRows;
+    k.scratch_bytes = [](const Geometry& g) { return CarveScratch<RowEngine>(g, nullptr).bytes; };
+    k.attend = Attend<RowEngine>;
+    k.matrix = EmitMatrix<RowEngine>;
+    k.merge = MergeParts<RowEngine>;
+    return k;
+  }();
+  return &kernels;
 }
 
 }  // namespace HWY_NAMESPACE
+FOVEA_OFFER(RowF32Kernels)
 }  // namespace fovea
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/registry.h"
 namespace fovea {
-FOVEA_DEFINE_KERNELS(RowF32Kernels)
+FOVEA_DEFINE_FIND(KernelsFunction, RowF32Kernels)
 }  // namespace fovea
 #endif  // HWY_ONCE

@@ -1,35 +1,38 @@
-// The bf16 engine on AMX's tiles, compiled for the targets of targets_amx.h.
-#include "kernels/targets_amx.h"
+// The bf16 engine on AMX's tiles, compiled for FOVEA_AMX_TARGETS.
+#define FOVEA_UNIT_TARGETS FOVEA_AMX_TARGETS
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/tile_amx.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "kernels/attention-inl.h"
+#include "kernels/registry.h"
 #include "kernels/tile_amx-inl.h"
 
-#if HWY_TARGET == HWY_AVX3_SPR || HWY_TARGET == HWY_AVX2
+#if HWY_TARGET & FOVEA_AMX_TARGETS
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-EngineKernels TileAmxKernels() {
-  EngineKernels kernels = TileKernels<TileAmxEngine, kAmxRows / kLanes>();
-  kernels.item_rows = kAmxItemRows;
-  kernels.usual_scratch = size_t{512} << 10;  // CPUs with AMX have 2 MiB of L2
-  return kernels;
+const EngineKernels* TileAmxKernels() {
+  static const EngineKernels kernels = [] {
+    EngineKernels k = TileKernels<TileAmxEngine, kAmxRows / kLanes>();
+    k.item_rows = kAmxItemRows;
+    k.usual_scratch = size_t{512} << 10;  // CPUs with AMX have 2 MiB of L2
+    return k;
+  }();
+  return &kernels;
 }
 
 }  // namespace HWY_NAMESPACE
+FOVEA_OFFER(TileAmxKernels)
 }  // namespace fovea
 HWY_AFTER_NAMESPACE();
 #endif
 
 #if HWY_ONCE
-#include "kernels/registry.h"
 namespace fovea {
-#define FOVEA_FOR_EACH_AMX_TARGET(VISIT, X) \
-  FOVEA_VISIT_AVX512_AMX(VISIT, X) FOVEA_VISIT_AVX2(VISIT, X)
-FOVEA_DEFINE_KERNELS_OF(TileAmxKernels, FOVEA_FOR_EACH_AMX_TARGET)
+FOVEA_DEFINE_FIND(KernelsFunction, TileAmxKernels)
 }  // namespace fovea
 #endif  // HWY_ONCE

@@ -6,21 +6,25 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "kernels/attention-inl.h"
+#include "kernels/registry.h"
 #include "kernels/tile_f32-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-EngineKernels TileF32Kernels() { return TileKernels<TileEngine>(); }
+const EngineKernels* TileF32Kernels() {
+  static const EngineKernels kernels = TileKernels<TileEngine>();
+  return &kernels;
+}
 
 }  // namespace HWY_NAMESPACE
+FOVEA_OFFER(TileF32Kernels)
 }  // namespace fovea
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/registry.h"
 namespace fovea {
-FOVEA_DEFINE_KERNELS(TileF32Kernels)
+FOVEA_DEFINE_FIND(KernelsFunction, TileF32Kernels)
 }  // namespace fovea
 #endif  // HWY_ONCE

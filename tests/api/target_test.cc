@@ -21,9 +21,10 @@
 namespace fovea {
 namespace {
 
-constexpr Target kAll[] = {Target::kAuto,     Target::kEmu128,   Target::kSse2, Target::kSse4,
-                           Target::kAvx2,     Target::kAvx512,   Target::kNeon, Target::kAvx512Bf16,
-                           Target::kNeonBf16, Target::kAvx512Amx};
+constexpr Target kAll[] = {
+    Target::kAuto,   Target::kEmu128, Target::kSse2,       Target::kSse4,     Target::kAvx2,
+    Target::kAvx512, Target::kNeon,   Target::kAvx512Bf16, Target::kNeonBf16, Target::kAvx512Amx,
+    Target::kPpc8,   Target::kPpc9,   Target::kWasm};
 
 bool Contains(TargetList list, Target target) {
   for (Target t : list) {
@@ -34,7 +35,8 @@ bool Contains(TargetList list, Target target) {
 
 TEST(TargetTest, NamesAndParsingAreInverse) {
   const char* const names[] = {"auto",   "emu128", "sse2",        "sse4",      "avx2",
-                               "avx512", "neon",   "avx512_bf16", "neon_bf16", "avx512_amx"};
+                               "avx512", "neon",   "avx512_bf16", "neon_bf16", "avx512_amx",
+                               "ppc8",   "ppc9",   "wasm"};
   for (size_t n = 0; n < std::size(names); ++n) {
     EXPECT_STREQ(Name(kAll[n]), names[n]);
     Target parsed = Target::kNeon;
@@ -42,7 +44,7 @@ TEST(TargetTest, NamesAndParsingAreInverse) {
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(parsed, kAll[n]);
   }
-  for (int value : {-1, 10, 1000}) EXPECT_STREQ(Name(static_cast<Target>(value)), "unknown");
+  for (int value : {-1, 13, 1000}) EXPECT_STREQ(Name(static_cast<Target>(value)), "unknown");
 }
 
 TEST(TargetTest, ParsingErrorsListTheValidNamesAndWriteNothing) {

@@ -68,9 +68,9 @@ TEST(ValidateTest, HugeTestHooksAreUpperBoundsOnly) {
 }
 
 TEST(ValidateTest, TargetsThatAreNotUsableAreErrors) {
-  for (Target target :
-       {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2, Target::kAvx512,
-        Target::kNeon, Target::kAvx512Bf16, Target::kNeonBf16, Target::kAvx512Amx}) {
+  for (Target target : {Target::kEmu128, Target::kSse2, Target::kSse4, Target::kAvx2,
+                        Target::kAvx512, Target::kNeon, Target::kAvx512Bf16, Target::kNeonBf16,
+                        Target::kAvx512Amx, Target::kPpc8, Target::kPpc9, Target::kWasm}) {
     bool usable = false;
     for (Target t : UsableTargets()) usable = usable || t == target;
     if (usable) continue;

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "kernels/math-inl.h"
+#include "kernels/registry.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -28,6 +29,8 @@ void TanhOf(const float* x, float* y, size_t n) {
 }
 
 }  // namespace HWY_NAMESPACE
+FOVEA_OFFER(ExpOf)
+FOVEA_OFFER(TanhOf)
 }  // namespace fovea
 HWY_AFTER_NAMESPACE();
 
@@ -41,45 +44,29 @@ HWY_AFTER_NAMESPACE();
 #include <vector>
 
 #include "fovea/attention.h"
-#include "kernels/registry.h"
 #include "support/check.h"
 #include "support/random.h"
 
 namespace fovea {
+
+using Function = void(const float*, float*, size_t);
+FOVEA_DEFINE_FIND(Function, ExpOf)
+FOVEA_DEFINE_FIND(Function, TanhOf)
+
 namespace {
-
-using Function = void (*)(const float*, float*, size_t);
-#define FOVEA_TEST_CASE(TARGET, NAMESPACE, NAME) \
-  case Target::TARGET:                           \
-    return NAMESPACE::NAME;
-
-Function ExpFor(Target target) {
-  switch (target) {
-    FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_TEST_CASE, ExpOf)
-    default:
-      return nullptr;
-  }
-}
-
-Function TanhFor(Target target) {
-  switch (target) {
-    FOVEA_FOR_EACH_COMPILED_TARGET(FOVEA_TEST_CASE, TanhOf)
-    default:
-      return nullptr;
-  }
-}
 
 // Usable targets with code of their own for these functions: those that add products to another one
 // have the other's.
 std::vector<Target> TargetsWithFunctions() {
   std::vector<Target> targets;
   for (Target target : UsableTargets()) {
-    if (target != Target::kAvx512Amx && target != Target::kAvx512Bf16 &&
-        target != Target::kNeonBf16)
-      targets.push_back(target);
+    if (!IsNativeProduct(target, Product::kBF16)) targets.push_back(target);
   }
   return targets;
 }
+
+Function* ExpFor(Target target) { return FindExpOf(HighwayTarget(target, Product::kF32)); }
+Function* TanhFor(Target target) { return FindTanhOf(HighwayTarget(target, Product::kF32)); }
 
 constexpr size_t kChunk = 4096;
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -95,7 +82,7 @@ uint32_t ToBits(float x) {
   return bits;
 }
 
-std::vector<float> Apply(Function f, std::vector<float> x) {
+std::vector<float> Apply(Function* f, std::vector<float> x) {
   const size_t n = x.size();
   x.resize((n + 63) / 64 * 64);
   std::vector<float> y(x.size());
@@ -109,7 +96,7 @@ constexpr float kExpEnd = -69.0f;
 
 // Every step-th float from −0 down to −88.
 void CheckExp(Target target, uint32_t step) {
-  const Function exp = ExpFor(target);
+  Function* const exp = ExpFor(target);
   ASSERT_NE(exp, nullptr) << Name(target);
   const uint32_t first = ToBits(-0.0f), last = ToBits(-88.0f);
   std::vector<float> x(kChunk), y(kChunk);
@@ -189,7 +176,7 @@ constexpr float kTanhIsOne = 8.21f;
 void CheckTanh(uint32_t step) {
   struct Checked {
     Target target;
-    Function tanh;
+    Function* tanh;
     double worst;
     float where;
   };
