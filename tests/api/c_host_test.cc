@@ -79,6 +79,19 @@ TEST(CVersionTest, WhatAShorterStructLacksIsTheDefault) {
   EXPECT_EQ(cost.size, offsetof(fovea_cost, pairs));
 }
 
+TEST(CVersionTest, OneThatKnewNoScoreFunctionHasNone) {
+  RandomProblem p(Small(), 1);
+  ASSERT_TRUE(Attention(p.problem).ok());
+  const Outcome expected = OutcomeOf(p);
+  p.ResetOutputs();
+  fovea_problem problem = ToC(p.problem);
+  problem.size = offsetof(fovea_problem, head_scales);
+  std::memset(&problem.head_scales, 0x5A, sizeof(problem) - problem.size);
+  fovea_error error;
+  ASSERT_EQ(fovea_attention(&problem, nullptr, nullptr, &error), FOVEA_OK) << error.message;
+  EXPECT_TRUE(Same(OutcomeOf(p), expected));
+}
+
 TEST(CVersionTest, WhatALongerStructAddsMustBeZero) {
   RandomProblem p(Small(), 1);
   fovea_error error;

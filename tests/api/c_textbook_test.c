@@ -18,6 +18,7 @@ typedef struct Case {
   int64_t left, right;   // −1 = open
   float softcap, scale;  // 0 = the default
   bool alibi, bias, mask, mask_in_bits, lengths, sinks;
+  bool function;  // adds the bias
 } Case;
 
 // All tensors of a case, dense. Null where it has none.
@@ -101,7 +102,20 @@ static fovea_tensor Floats(const float* data, int32_t rank, const int64_t* shape
   return fovea_dense(data, FOVEA_F32, rank, shape);
 }
 
-static void MakeProblem(const Data* d, fovea_problem* p) {
+// The bias by a score function, as far as it knows the struct.
+static void AddBias(void* context, const fovea_score_block* block) {
+  const Data* const d = context;
+  if (block->size < sizeof(fovea_score_block)) abort();
+  for (int64_t r = 0; r < block->rows; ++r) {
+    const int64_t i = block->query_positions[r] - block->offset;
+    const float* const bias = d->bias + (block->heads[r] * d->c.Tq + i) * d->c.Tk;
+    for (int64_t c = 0; c < block->keys; ++c)
+      block->scores[r * block->row_stride + c * block->key_stride] +=
+          bias[block->first_key_position + c];
+  }
+}
+
+static void MakeProblem(Data* d, fovea_problem* p) {
   const Case* const c = &d->c;
   const int64_t q[] = {c->B, c->Hq, c->Tq, c->dk}, k[] = {c->B, c->Hkv, c->Tk, c->dk},
                 v[] = {c->B, c->Hkv, c->Tk, c->dv};
@@ -125,7 +139,11 @@ static void MakeProblem(const Data* d, fovea_problem* p) {
     p->scale = c->scale;
   }
   if (c->alibi) p->alibi_slopes = Floats(d->slopes, 1, &c->Hq);
-  if (c->bias) p->bias = Floats(d->bias, 3, pairs + 1);
+  if (c->bias && !c->function) p->bias = Floats(d->bias, 3, pairs + 1);
+  if (c->bias && c->function) {
+    p->score_function = AddBias;
+    p->score_context = d;
+  }
   if (c->sinks) p->sinks = Floats(d->sinks, 1, &c->Hq);
   if (c->mask)
     p->mask = fovea_dense(d->mask, c->mask_in_bits ? FOVEA_BIT : FOVEA_BOOL, 2, pairs + 2);
@@ -394,6 +412,20 @@ int main(void) {
        .left = -1,
        .right = -1,
        .lengths = true},
+      {.name = "function",
+       .B = 2,
+       .Hq = 6,
+       .Hkv = 2,
+       .Tq = 37,
+       .Tk = 61,
+       .dk = 16,
+       .dv = 9,
+       .causal = FOVEA_CAUSAL_BOTTOM_RIGHT,
+       .left = -1,
+       .right = -1,
+       .bias = true,
+       .lengths = true,
+       .function = true},
   };
   if (fovea_version() !=
       (FOVEA_VERSION_MAJOR << 16 | FOVEA_VERSION_MINOR << 8 | FOVEA_VERSION_PATCH)) {

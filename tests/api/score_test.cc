@@ -18,9 +18,11 @@ TEST(ScoreTest, DefaultsModifyNothingAndRemoveNothing) {
   EXPECT_FALSE(score.query_offset.has_value());
   for (const TensorView* view :
        {&score.alibi_slopes, &score.bias, &score.mask, &score.block_map.visible, &score.parents,
-        &score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.sinks}) {
+        &score.query_offsets, &score.q_lengths, &score.kv_lengths, &score.sinks, &score.head_scales,
+        &score.bias_scales, &score.key_ranges}) {
     EXPECT_FALSE(view->present());
   }
+  EXPECT_FALSE(score.function.present());
 }
 
 TEST(ScoreTest, DefaultsOfAProblemAreNeitherPackedNorGiveScores) {

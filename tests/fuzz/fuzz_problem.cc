@@ -239,6 +239,16 @@ FuzzSpec DrawSpec(Random& random) {
     spec.host = random.Chance(0.5) ? Host::kTbb : Host::kThreads;
     spec.workers = static_cast<int>(random.Between(2, 3));
   }
+
+  // From numbers of their own, so that the rest of a seed's problem stays what it was.
+  Random here = random, own(~here.Bits());
+  s.head_scales = own.Chance(0.1);
+  // +inf times a scale below 0 is a score of −inf of a pair that is not removed
+  s.bias_scales = own.Chance(0.3) && spec.extremes == 0;
+  s.key_ranges = DrawIntegers(own, 0.12);
+  s.one_key_ranges = own.Chance(0.3);
+  s.function = own.Chance(0.1);
+  s.function_removes = own.Pick(std::vector<double>{0, 0.1, 0.5});
   return spec;
 }
 

@@ -88,7 +88,9 @@ std::vector<Slot> SlotsOf(Problem& p) {
           {&s.mask, nullptr, true},         {&s.block_map.visible, nullptr, true},
           {&s.parents, nullptr, true},      {&s.query_offsets, nullptr, true},
           {&s.q_lengths, nullptr, true},    {&s.kv_lengths, nullptr, true},
-          {&p.cu_seqlens_q, nullptr, true}, {&p.cu_seqlens_k, nullptr, true}};
+          {&p.cu_seqlens_q, nullptr, true}, {&p.cu_seqlens_k, nullptr, true},
+          {&s.head_scales, nullptr, false}, {&s.bias_scales, nullptr, false},
+          {&s.key_ranges, nullptr, false}};
 }
 
 TensorView Dense(DType dtype, const std::vector<int64_t>& shape) {
@@ -142,6 +144,10 @@ void DrawProblem(FuzzedDataProvider& bytes, Problem& p, PlanOptions& options) {
   if (bytes.ConsumeBool()) options.block_keys = static_cast<int32_t>(DrawNumber(bytes));
   if (bytes.ConsumeBool()) options.split_keys = DrawNumber(bytes);
   options.fixed_mask = bytes.ConsumeBool();
+  if (bytes.ConsumeBool()) s.head_scales = Dense(DType::kF32, {Hq});
+  if (bytes.ConsumeBool()) s.bias_scales = Dense(DType::kF32, {Hq});
+  if (bytes.ConsumeBool())
+    s.key_ranges = Dense(DType::kI64, {bytes.ConsumeBool() ? B : int64_t{1}, Tq, 2});
 }
 
 void Damage(FuzzedDataProvider& bytes, Problem& p, const std::vector<Slot>& slots) {
@@ -283,7 +289,10 @@ void Print(const Problem& problem) {
                                        "q_lengths",
                                        "kv_lengths",
                                        "cu_seqlens_q",
-                                       "cu_seqlens_k"};
+                                       "cu_seqlens_k",
+                                       "head_scales",
+                                       "bias_scales",
+                                       "key_ranges"};
   Problem p = problem;
   const std::vector<Slot> slots = SlotsOf(p);
   for (size_t n = 0; n < slots.size(); ++n) {

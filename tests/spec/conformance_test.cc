@@ -348,15 +348,21 @@ INSTANTIATE_TEST_SUITE_P(Onnx, ConformanceAnswers, ::testing::ValuesIn(CasesOf("
                          CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("edge", IsValid)),
                          CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Extra, ConformanceAnswers, ::testing::ValuesIn(CasesOf("extra", IsValid)),
+                         CaseTestName);
 // The derived tests compute the reference again and again.
 INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", IsValid))),
                          CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf("edge", IsValid))),
                          CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Extra, Conformance,
+                         ::testing::ValuesIn(Thinned(CasesOf("extra", IsValid))), CaseTestName);
 
 TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("onnx", IsValid).size(), 64u);
   EXPECT_EQ(CasesOf("edge", IsValid).size() + CasesOf("edge", IsRefused).size(), 248u);
+  EXPECT_EQ(CasesOf("extra", IsValid).size(), 15u);
+  EXPECT_EQ(CasesOf("extra", IsRefused).size(), 3u);
 }
 
 // ---- calls that must be refused
@@ -377,6 +383,8 @@ TEST_P(ConformanceErrors, AreRefusedBeforeAnythingIsWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("edge", IsRefused)),
+                         CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Extra, ConformanceErrors, ::testing::ValuesIn(CasesOf("extra", IsRefused)),
                          CaseTestName);
 
 }  // namespace

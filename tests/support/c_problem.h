@@ -42,6 +42,9 @@ inline fovea_problem ToC(const Problem& problem) {
   p.softcap = score.softcap;
   p.causal = static_cast<fovea_causal>(score.causal);
   p.score_stage = static_cast<fovea_score_stage>(problem.score_stage);
+  p.head_scales = ToC(score.head_scales), p.bias_scales = ToC(score.bias_scales),
+  p.key_ranges = ToC(score.key_ranges);
+  p.score_function = score.function.apply, p.score_context = score.function.context;
   return p;
 }
 

@@ -35,7 +35,9 @@ inline std::string CaseTestName(const ::testing::TestParamInfo<CaseId>& info) {
 inline bool IsValid(const Suite& suite, size_t index) {
   return !suite.ExpectsError(index) && suite.Needs(index).empty();
 }
-inline bool IsRefused(const Suite& suite, size_t index) { return suite.ExpectsError(index); }
+inline bool IsRefused(const Suite& suite, size_t index) {
+  return suite.ExpectsError(index) && suite.Needs(index).empty();
+}
 
 // The cases of a suite that `select` accepts. Each suite is read once per process.
 std::vector<CaseId> CasesOf(const std::string& suite,

@@ -146,7 +146,7 @@ ProblemSpec SmallSpec() {
 }
 
 std::vector<ProblemSpec> VariedSpecs() {
-  std::vector<ProblemSpec> specs(7);
+  std::vector<ProblemSpec> specs(8);
   ProblemSpec& scores = specs[0];
   scores.B = 2, scores.Hq = 4, scores.Hkv = 2, scores.Tq = 40, scores.Tk = 90, scores.dk = 20,
   scores.dv = 24, scores.scale = -0.3f;
@@ -182,6 +182,10 @@ std::vector<ProblemSpec> VariedSpecs() {
   stages.Hq = 2, stages.Hkv = 1, stages.Tq = 20, stages.Tk = 33, stages.dk = 5, stages.dv = 6,
   stages.scores = ScoreStage::kScaled;
   stages.q_type = DType::kF16, stages.v_type = DType::kBF16, stages.lse = false;
+  ProblemSpec& function = specs[7];
+  function.B = 2, function.Hq = 4, function.Hkv = 2, function.Tq = 40, function.Tk = 90,
+  function.dk = 20, function.dv = 24, function.head_scales = function.bias_scales = true;
+  function.bias = Axes::kHQK, function.key_ranges = DType::kI64, function.function = true;
   return specs;
 }
 
