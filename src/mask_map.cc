@@ -14,14 +14,14 @@ constexpr int64_t kLeastKeys = 2 * kMapKeys;
 int64_t CeilDiv(int64_t n, int64_t by) { return n / by + (n % by != 0 ? 1 : 0); }
 
 // The mask's axis that is `back` axes before its last one: size 1 and stride 0 where it lacks it.
-struct Axis {
+struct MaskAxis {
   int64_t size;
   int64_t stride;
 };
-Axis AxisOf(const TensorView& mask, int back) {
+MaskAxis AxisOf(const TensorView& mask, int back) {
   if (!mask.present()) return {0, 0};
   const int axis = mask.rank - 1 - back;
-  return axis < 0 ? Axis{1, 0} : Axis{mask.shape[axis], mask.stride[axis]};
+  return axis < 0 ? MaskAxis{1, 0} : MaskAxis{mask.shape[axis], mask.stride[axis]};
 }
 
 // n booleans from key `first` of a row as bytes, 0 = false. The bytes are the caller's own where
@@ -86,8 +86,8 @@ MaskMapLayout LayoutWith(const TensorView& mask, int64_t queries, int64_t keys) 
 
 void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task,
                  MaskMapEntry* entries) noexcept {
-  const Axis keys = AxisOf(mask, 0), queries = AxisOf(mask, 1), heads = AxisOf(mask, 2),
-             batches = AxisOf(mask, 3);
+  const MaskAxis keys = AxisOf(mask, 0), queries = AxisOf(mask, 1), heads = AxisOf(mask, 2),
+                 batches = AxisOf(mask, 3);
   const int64_t all = layout.batches * layout.heads * layout.query_groups;
   const int64_t end = std::min((task + 1) * layout.groups_per_task(), all);
   for (int64_t group = task * layout.groups_per_task(); group < end; ++group) {

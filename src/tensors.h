@@ -49,21 +49,33 @@ constexpr int kAxes = static_cast<int>(Axis::kKeyBlocks) + 1;
 
 struct Shape {
   int8_t rank;
-  bool broadcasts;  // 1 to `rank` axes, aligned at the right, each 1 or of its size
+  int8_t least_rank;  // a tensor of fewer axes has the last of them
+  uint8_t ones;       // bit a: axis a may be 1 instead, which stands for all
   Axis axes[kMaxRank];
+
+  constexpr bool MayBeOne(int axis) const { return (ones >> axis & 1) != 0; }
 };
-inline constexpr Shape kSizes = {4, false, {Axis::kAny, Axis::kAny, Axis::kAny, Axis::kAny}};
-inline constexpr Shape kStarts = {1, false, {Axis::kAny}};
-inline constexpr Shape kOutputs = {
-    4, false, {Axis::kBatchOfQ, Axis::kHeadsOfQ, Axis::kRowsOfQ, Axis::kSizeOfV}};
-inline constexpr Shape kOutputRows = {3, false, {Axis::kBatchOfQ, Axis::kHeadsOfQ, Axis::kRowsOfQ}};
-inline constexpr Shape kMatrix = {4, false, {Axis::kB, Axis::kHq, Axis::kTq, Axis::kTk}};
-inline constexpr Shape kPairs = {4, true, {Axis::kB, Axis::kHq, Axis::kTq, Axis::kTk}};
-inline constexpr Shape kBlocks = {
-    4, true, {Axis::kB, Axis::kHq, Axis::kQueryBlocks, Axis::kKeyBlocks}};
-inline constexpr Shape kPerHead = {1, false, {Axis::kHeadsOfQ}};
-inline constexpr Shape kPerSequence = {1, false, {Axis::kB}};
-inline constexpr Shape kPerQuery = {2, false, {Axis::kB, Axis::kTq}};
+template <class... Axes>
+constexpr Shape Exactly(Axes... axes) {
+  return {sizeof...(axes), sizeof...(axes), 0, {axes...}};
+}
+// As in NumPy.
+template <class... Axes>
+constexpr Shape BroadcastTo(Axes... axes) {
+  return {sizeof...(axes), 1, (1 << sizeof...(axes)) - 1, {axes...}};
+}
+inline constexpr Shape kSizes = Exactly(Axis::kAny, Axis::kAny, Axis::kAny, Axis::kAny);
+inline constexpr Shape kStarts = Exactly(Axis::kAny);
+inline constexpr Shape kOutputs =
+    Exactly(Axis::kBatchOfQ, Axis::kHeadsOfQ, Axis::kRowsOfQ, Axis::kSizeOfV);
+inline constexpr Shape kOutputRows = Exactly(Axis::kBatchOfQ, Axis::kHeadsOfQ, Axis::kRowsOfQ);
+inline constexpr Shape kMatrix = Exactly(Axis::kB, Axis::kHq, Axis::kTq, Axis::kTk);
+inline constexpr Shape kPairs = BroadcastTo(Axis::kB, Axis::kHq, Axis::kTq, Axis::kTk);
+inline constexpr Shape kBlocks =
+    BroadcastTo(Axis::kB, Axis::kHq, Axis::kQueryBlocks, Axis::kKeyBlocks);
+inline constexpr Shape kPerHead = Exactly(Axis::kHeadsOfQ);
+inline constexpr Shape kPerSequence = Exactly(Axis::kB);
+inline constexpr Shape kPerQuery = Exactly(Axis::kB, Axis::kTq);
 
 struct TensorRow {
   const char* name;  // of messages

@@ -17,10 +17,10 @@ bool IsOffset(int64_t offset) { return offset >= -kMostOffset && offset <= kMost
 
 // What a row says about any problem: rank, type, sizes of 0 or more, strides that stay countable.
 Status CheckForm(const TensorRow& row, const TensorFacts& t) {
-  const bool broadcasts = row.shape.broadcasts;
-  if (broadcasts && (t.rank < 1 || t.rank > row.shape.rank))
-    return Invalid("%s.rank = %d, expected 1 to %d", t.name, t.rank, row.shape.rank);
-  FOVEA_RETURN_IF_ERROR(CheckTensor(t, broadcasts ? t.rank : row.shape.rank));
+  const Shape& shape = row.shape;
+  if (shape.least_rank < shape.rank && (t.rank < shape.least_rank || t.rank > shape.rank))
+    return Invalid("%s.rank = %d, expected %d to %d", t.name, t.rank, shape.least_rank, shape.rank);
+  FOVEA_RETURN_IF_ERROR(CheckTensor(t, shape.least_rank < shape.rank ? t.rank : shape.rank));
   if (!row.types.Has(t.dtype))
     return Invalid("%s.dtype = %s, expected %s", t.name, Name(t.dtype), row.types.words);
   if (t.dtype == DType::kBit && t.stride[t.rank - 1] != 1) {
@@ -139,13 +139,13 @@ AxisSizes AxesOf(const Problem& problem, const ProblemSizes& s) {
 
 Status CheckAxes(const Shape& shape, const TensorFacts& t, const AxisSizes& axes) {
   for (int a = 0; a < t.rank; ++a) {
-    const Axis axis = shape.axes[shape.rank - t.rank + a];
-    if (axis == Axis::kAny) continue;
-    const AxisSize& full = axes.of[static_cast<int>(axis)];
-    if (t.shape[a] == full.size || (shape.broadcasts && t.shape[a] == 1)) continue;
-    if (!shape.broadcasts) return CheckShape(t, a, full.size, full.name);
+    const int full = shape.rank - t.rank + a;
+    if (shape.axes[full] == Axis::kAny) continue;
+    const auto [size, name] = axes.of[static_cast<int>(shape.axes[full])];
+    if (t.shape[a] == size || (shape.MayBeOne(full) && t.shape[a] == 1)) continue;
+    if (!shape.MayBeOne(full)) return CheckShape(t, a, size, name);
     return Invalid("%s.shape[%d] = %" PRId64 ", expected 1 or %" PRId64 " (%s)", t.name, a,
-                   t.shape[a], full.size, full.name);
+                   t.shape[a], size, name);
   }
   return Status();
 }
@@ -203,6 +203,15 @@ Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t m
   }
   *length = given;
   return Status();
+}
+
+void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) {
+  bool empty = false;
+  for (int a = 0; a < rank; ++a) empty |= shape[a] == 0;
+  for (int a = 0; a < rank; ++a) {
+    if (!empty && shape[a] > 1) continue;
+    stride[a] = a == rank - 1 ? std::max<int64_t>(SizeOf(dtype), 1) : 0;
+  }
 }
 
 }  // namespace
@@ -297,16 +306,10 @@ Status CheckData(const ValidProblem& problem, const SequenceLengths* lengths) no
 }
 
 void Settle(Problem* problem) noexcept {
-  const auto settle_strides = [](auto& view) {
-    const bool empty = std::count(view.shape, view.shape + view.rank, 0) > 0;
-    for (int a = 0; a < view.rank; ++a) {
-      if (!empty && view.shape[a] > 1) continue;
-      view.stride[a] = a == view.rank - 1 ? std::max<int64_t>(SizeOf(view.dtype), 1) : 0;
-    }
-  };
   ForEachTensor(
-      [&](const TensorRow& row, auto& view) {
-        if (row.walked) settle_strides(view);
+      [](const TensorRow& row, auto& view) {
+        if (row.walked && view.present())
+          SettleStrides(view.dtype, view.rank, view.shape, view.stride);
       },
       *problem);
   if (!problem->score.scale.has_value()) {

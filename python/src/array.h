@@ -1,34 +1,21 @@
-// The caller's Python arrays as views: nothing is copied or cast. Knows protocols (DLPack,
-// buffers), and nothing of attention.
-#ifndef FOVEA_PYTHON_TENSOR_H_
-#define FOVEA_PYTHON_TENSOR_H_
+// The caller's Python arrays as views, nothing copied or cast, and new ones. Knows protocols
+// (DLPack, buffers), and nothing of attention.
+#ifndef FOVEA_PYTHON_ARRAY_H_
+#define FOVEA_PYTHON_ARRAY_H_
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>  // every file that casts must see it
 
 #include <cstdint>
 #include <deque>
 #include <vector>
 
-#include "dlpack.h"
 #include "fovea/tensor.h"
+#include "library.h"
 
 namespace fovea::python {
 
-namespace nb = nanobind;
-
 // Whose arrays they are: outputs are allocated by the same library.
 enum class Library { kNumpy, kTorch };
-
-// What can be told from the type of an object, found once per type.
-struct TypeInfo {
-  enum class Protocol { kNone, kExchange, kBuffer, kDLPack };
-  PyTypeObject* type = nullptr;
-  Protocol protocol = Protocol::kNone;
-  const DLPackExchangeAPI* exchange = nullptr;
-  bool is_torch = false;
-  bool is_numpy = false;
-};
 
 // The arrays of one call, borrowed from construction to destruction: what exports them (buffers,
 // DLPack capsules) stays exported for as long. Made and destroyed with the GIL held. All functions
@@ -89,4 +76,4 @@ nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, v
 
 }  // namespace fovea::python
 
-#endif  // FOVEA_PYTHON_TENSOR_H_
+#endif  // FOVEA_PYTHON_ARRAY_H_

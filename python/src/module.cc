@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "array.h"
 #include "call.h"
+#include "errors.h"
 #include "fovea/merge.h"
 #include "fovea/version.h"
 #include "overlap.h"
 #include "pool.h"
-#include "tensor.h"
+#include "running.h"
 
 namespace fovea::python {
 namespace {
@@ -23,8 +25,8 @@ namespace {
 const char* const kAttentionDoc =
     R"(Scaled dot-product attention, softmax(scale·q·kᵀ + …)·v, without a score matrix in memory.
 
-// (Hq // Hkv).
-Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk and dv sizes. Query head h reads KV head h
+Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk and dv sizes. Query head h reads KV head
+h // (Hq // Hkv).
 
 q [B, Hq, Tq, dk], k [B, Hkv, Tk, dk], v [B, Hkv, Tk, dv], or all three without B. Arrays are NumPy arrays (ml_dtypes.bfloat16 included), PyTorch tensors on the
 CPU, or anything with DLPack or the buffer protocol: float32, float16 or bfloat16, each with its own type and any strides (transposed, negative, zero). Nothing is
@@ -90,7 +92,8 @@ nb::object Attention(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs&
   call.Allocate();
   {
     nb::gil_scoped_release release;
-    status = RunHere(plan, call, ThreadsFor(plan.cost(), options.threads));
+    status =
+        RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads));
   }
   Check(status);
   return call.Results();
@@ -158,7 +161,7 @@ class PlanObject {
     {
       nb::gil_scoped_release release;
       std::shared_lock<std::shared_mutex> lock(mutex_);
-      status = RunHere(plan_, call, ThreadsFor(cost_, options.threads));
+      status = RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options.threads));
     }
     Check(status);
     return call.Results();
@@ -168,8 +171,9 @@ class PlanObject {
   double TimeRun(nb::handle q, nb::handle k, nb::handle v, int repeats) {
     Call call(q, k, v, options_);
     call.Allocate();
-    return Least(repeats,
-                 [&] { return RunHere(plan_, call, ThreadsFor(cost_, options_.threads)); });
+    return Least(repeats, [&] {
+      return RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options_.threads));
+    });
   }
 
   std::string ToString() const { return plan_.ToString(); }
@@ -205,11 +209,9 @@ void RefuseOverlap(const std::vector<PartialState>& parts, const TensorView& out
   const auto refuse = [](const char* what, const TensorView& a, const TensorView& b,
                          bool may_be_same) {
     if ((may_be_same && Same(a, b)) || !Overlap(a, b)) return;
-    PyErr_SetString(PyExc_ValueError,
-                    (std::string(what) +
-                     " overlap, expected an output in memory of its own, or that of one part")
-                        .c_str());
-    throw nb::python_error();
+    Raise(PyExc_ValueError,
+          std::string(what) +
+              " overlap, expected an output in memory of its own, or that of one part");
   };
   refuse("out and lse", out, lse, false);
   for (const PartialState& part : parts) {
@@ -228,8 +230,7 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
   int drop = 0;
   for (nb::handle part : parts) {
     if ((!PyTuple_Check(part.ptr()) && !PyList_Check(part.ptr())) || nb::len(part) != 2) {
-      PyErr_SetString(PyExc_TypeError, "parts: expected pairs (out, lse)");
-      throw nb::python_error();
+      Raise(PyExc_TypeError, "parts: expected pairs (out, lse)");
     }
     const nb::object part_out = part[0], part_lse = part[1];
     PartialState state;
@@ -279,9 +280,7 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
 
 nb::object Slopes(int64_t heads, float max_bias) {
   if (heads < 0) {
-    PyErr_SetString(PyExc_ValueError,
-                    ("heads = " + std::to_string(heads) + ", expected 0 or more").c_str());
-    throw nb::python_error();
+    Raise(PyExc_ValueError, "heads = " + std::to_string(heads) + ", expected 0 or more");
   }
   void* data;
   nb::object slopes = Empty(Library::kNumpy, DType::kF32, 1, &heads, &data);
@@ -303,9 +302,7 @@ std::string Active() {
 
 void SetThreads(int threads) {
   if (threads < 1) {
-    PyErr_SetString(PyExc_ValueError,
-                    ("threads = " + std::to_string(threads) + ", expected 1 or more").c_str());
-    throw nb::python_error();
+    Raise(PyExc_ValueError, "threads = " + std::to_string(threads) + ", expected 1 or more");
   }
   SetDefaultThreads(threads);
 }

@@ -1,0 +1,45 @@
+// The keyword arguments of a call, read.
+#ifndef FOVEA_PYTHON_OPTIONS_H_
+#define FOVEA_PYTHON_OPTIONS_H_
+
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <cstdint>
+
+#include "errors.h"
+#include "fovea/attention.h"
+#include "src/tensors.h"
+
+namespace fovea::python {
+
+// What the tensor of a row is called here: the row's name, but for two of them.
+const char* KeywordOf(const TensorRow& row);
+
+// Copyable: a plan keeps them for its runs, with references to the arrays.
+struct Options {
+  Score score;  // its numbers alone
+  PlanOptions plan;
+  // By the index of the tensor's row: null or what was given …
+  std::array<nb::object, kTensorCount> arrays;
+  // … and, of an output, whether it is to be returned even if not given.
+  std::array<bool, kTensorCount> wanted = {};
+  nb::object mask_bits;
+  // of mask_bits; rank 0: not given
+  std::array<int64_t, kMaxRank> mask_shape = {};
+  int mask_rank = 0;
+  bool bthd = false;      // layout of q, k and v
+  bool out_bthd = false;  // and of out: the same unless it is said
+  bool out_layout = false;
+  ScoreStage stage = ScoreStage::kMasked;
+  int threads = 0;  // 0: the default
+
+  enum class Kind { kAttention, kPlan, kRun };
+  // Reads `keywords` over what is there. TypeError for names that `kind` does not have, TypeError
+  // or ValueError for values.
+  void Read(const nb::kwargs& keywords, Kind kind);
+};
+
+}  // namespace fovea::python
+
+#endif  // FOVEA_PYTHON_OPTIONS_H_

@@ -1,0 +1,19 @@
+// Where a call runs: how many threads, whose, and in which memory.
+#ifndef FOVEA_PYTHON_RUNNING_H_
+#define FOVEA_PYTHON_RUNNING_H_
+
+#include "array.h"
+#include "fovea/attention.h"
+
+namespace fovea::python {
+
+// Threads for a plan of that cost: 1 where handing out its tasks would cost as much as doing them.
+int ThreadsFor(const Cost& cost, int asked);
+
+// Runs `problem` on a workspace that belongs to the calling thread, and on the threads that go with
+// the library of its arrays. Without the GIL.
+Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads) noexcept;
+
+}  // namespace fovea::python
+
+#endif  // FOVEA_PYTHON_RUNNING_H_
