@@ -412,10 +412,9 @@ int64_t Plan::State::Tasks(Phase p) const noexcept {
   return 0;
 }
 
-size_t Plan::State::map_bytes() const noexcept {
-  return options.fixed_mask
-             ? 0
-             : static_cast<size_t>(RoundUp(Times(map_layout.entries(), sizeof(MaskMapEntry)), 64));
+uint64_t Plan::State::map_bytes() const noexcept {
+  if (options.fixed_mask) return 0;
+  return static_cast<uint64_t>(RoundUp(Times(map_layout.entries(), sizeof(MaskMapEntry)), 64));
 }
 
 Status CheckAgainstPlan(const Plan::State& plan, const Problem& problem) noexcept {
@@ -497,6 +496,8 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
   state->score_stage = problem.score_stage;
   state->causal = problem.score.causal;
   state->window = problem.score.window;
+  if (static_cast<uint64_t>(sizes.B) > state->sequences.max_size())  // in 32 bits too
+    return Status(StatusCode::kOutOfMemory, "no memory for the plan");
   state->sequences.reserve(static_cast<size_t>(sizes.B));
   if (options.fixed_mask) FOVEA_RETURN_IF_ERROR(ReserveFixedMap(*state, problem.score.mask));
   FOVEA_RETURN_IF_ERROR(Lay(*state, problem));
@@ -543,14 +544,15 @@ Status Plan::Update(const Problem& problem) noexcept {
 
 size_t Plan::WorkspaceBytes(int workers) const noexcept {
   if (!valid() || workers < 1) return 0;
-  constexpr size_t kAlignment = 64;
-  size_t bytes = kAlignment - 1 + state_->map_bytes() +
-                 static_cast<size_t>(state_->partial_floats) * sizeof(float),
-         slices;
+  constexpr uint64_t kAlignment = 64;
+  // In 64 bits on hosts of 32 too.
+  uint64_t bytes = kAlignment - 1 + state_->map_bytes() +
+                   static_cast<uint64_t>(state_->partial_floats) * sizeof(float),
+           slices;
   const bool too_many =
-      __builtin_mul_overflow(static_cast<size_t>(workers), state_->worker_bytes, &slices) ||
-      __builtin_add_overflow(bytes, slices, &bytes);
-  return too_many ? SIZE_MAX : bytes;
+      __builtin_mul_overflow(static_cast<uint64_t>(workers), state_->worker_bytes, &slices) ||
+      __builtin_add_overflow(bytes, slices, &bytes) || bytes > SIZE_MAX;
+  return too_many ? SIZE_MAX : static_cast<size_t>(bytes);
 }
 
 Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }
@@ -634,8 +636,8 @@ std::string Plan::ToString() const {
   const Cost c = cost();
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
   Append(text,
-         "workspace  workers × %zu + %" PRId64
-         " bytes of partial states + %zu of the mask's map (+ 63 to align)\n",
+         "workspace  workers × %zu + %" PRId64 " bytes of partial states + %" PRIu64
+         " of the mask's map (+ 63 to align)\n",
          state.worker_bytes, state.partial_floats * 4, state.map_bytes());
   return text;
 }

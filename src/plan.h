@@ -83,7 +83,7 @@ struct [[gnu::visibility("hidden")]] Plan::State {
 
   int64_t Tasks(Phase p) const noexcept;
   // Bytes of the map in a run's workspace, a multiple of 64.
-  size_t map_bytes() const noexcept;
+  uint64_t map_bytes() const noexcept;  // more than a host of 32 bits has, perhaps
 };
 
 // The sequence that a task belongs to, and the task as kernels want it. `partials` is the workspace
