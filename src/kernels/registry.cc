@@ -11,6 +11,9 @@
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 
+#if HWY_IS_BIG_ENDIAN
+#error "Fovea is for little-endian machines: pairs of bf16 and bits of masks are read as words"
+#endif
 #if (HWY_TARGETS & FOVEA_F32_TARGETS) == 0
 #error "No target is left: this build would have no kernels. See FOVEA_FOR_EACH_TARGET"
 #endif

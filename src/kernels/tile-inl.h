@@ -96,14 +96,15 @@ class Carver {
   template <class T>
   T* Take(int64_t n) {
     T* p = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
+    used_ += (static_cast<uint64_t>(n) * sizeof(T) + 63) / 64 * 64;
     return p;
   }
-  size_t used() const { return used_; }
+  // SIZE_MAX for more than a host of 32 bits can count.
+  size_t used() const { return static_cast<size_t>(std::min<uint64_t>(used_, SIZE_MAX)); }
 
  private:
   char* base_;
-  size_t used_ = 0;
+  uint64_t used_ = 0;
 };
 
 constexpr int64_t kStageColumns = 64;

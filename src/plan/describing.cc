@@ -102,7 +102,8 @@ std::string Plan::ToString() const {
   const Cost c = cost();
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
   Append(text,
-         "workspace  workers × %zu + %zu bytes of partial states + %zu of the mask's map (+ 63 to "
+         "workspace  workers × %" PRIu64 " + %" PRIu64 " bytes of partial states + %" PRIu64
+         " of the mask's map (+ 63 to "
          "align)\n",
          state.workspace.worker_bytes, state.workspace.partial_bytes, state.workspace.map_bytes);
   return text;

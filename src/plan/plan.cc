@@ -49,7 +49,7 @@ void Lay(const TensorView& mask, Plan::State* plan) {
     for (int64_t task = 0; task < plan->map_layout.tasks(); ++task)
       FillMaskMap(mask, plan->map_layout, task, plan->fixed_map.data());
   } else {
-    plan->workspace.map_bytes = static_cast<size_t>(
+    plan->workspace.map_bytes = static_cast<uint64_t>(
         RoundUp(Times(entries, sizeof(MaskMapEntry)), WorkspaceLayout::kAlignment));
   }
   plan->phases = 0;
@@ -69,6 +69,9 @@ Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   plan->room.Tq = std::max(plan->sizes.Tq, options.max_queries);
   plan->room.Tk = std::max(plan->sizes.Tk, options.max_keys);
   if (options.fixed_mask) FOVEA_RETURN_IF_ERROR(ReserveFixedMap(problem->score.mask, plan));
+  // In 32 bits there may be more sequences than bytes.
+  if (static_cast<uint64_t>(plan->sizes.B) > plan->lengths.max_size() / 2)
+    return Status(StatusCode::kOutOfMemory, "no memory for the plan");
   const size_t sequences = static_cast<size_t>(plan->sizes.B);
   plan->sequences.reserve(sequences);
   plan->lengths.resize(2 * sequences);

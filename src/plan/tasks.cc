@@ -49,7 +49,7 @@ void NumberTasks(Plan::State* plan) noexcept {
             });
   const bool empty = plan->sizes.Hq == 0;
   int64_t partial_floats = 0;
-  size_t worker_bytes = WorkspaceLayout::kAlignment;  // the scratch header
+  uint64_t worker_bytes = WorkspaceLayout::kAlignment;  // the scratch header
   plan->items = plan->merges = plan->matrix_items = 0;
   for (SequencePlan& s : plan->sequences) {
     s.first_item = plan->items;
@@ -67,11 +67,11 @@ void NumberTasks(Plan::State* plan) noexcept {
           Plus(partial_floats, Times(Times(Hkv, s.splits), PartialFloats(rows, plan->sizes.dv)));
     }
     if (s.row_blocks + s.matrix_blocks > 0)
-      worker_bytes = std::max(worker_bytes, s.kernels->scratch_bytes(s.geometry));
+      worker_bytes = std::max<uint64_t>(worker_bytes, s.kernels->scratch_bytes(s.geometry));
   }
   constexpr int64_t kAlignedFloats = WorkspaceLayout::kAlignment / sizeof(float);
   plan->workspace.partial_bytes =
-      static_cast<size_t>(RoundUp(partial_floats, kAlignedFloats)) * sizeof(float);
+      static_cast<uint64_t>(RoundUp(partial_floats, kAlignedFloats)) * sizeof(float);
   plan->workspace.worker_bytes = worker_bytes;
 }
 

@@ -13,18 +13,18 @@ namespace fovea {
 struct WorkspaceLayout {
   static constexpr size_t kAlignment = 64;
 
-  // Each a multiple of kAlignment.
-  size_t partial_bytes = 0;
-  size_t map_bytes = 0;
-  size_t worker_bytes = kAlignment;
+  // Each a multiple of kAlignment. In 64 bits on hosts of 32 bits too, which may have less.
+  uint64_t partial_bytes = 0;
+  uint64_t map_bytes = 0;
+  uint64_t worker_bytes = kAlignment;
 
   // Of a workspace at any address; SIZE_MAX where there can be none.
   size_t Bytes(int workers) const {
-    size_t bytes = kAlignment - 1 + partial_bytes + map_bytes, slices;
+    uint64_t bytes = kAlignment - 1 + partial_bytes + map_bytes, slices;
     const bool too_many =
-        __builtin_mul_overflow(static_cast<size_t>(workers), worker_bytes, &slices) ||
-        __builtin_add_overflow(bytes, slices, &bytes);
-    return too_many ? SIZE_MAX : bytes;
+        __builtin_mul_overflow(static_cast<uint64_t>(workers), worker_bytes, &slices) ||
+        __builtin_add_overflow(bytes, slices, &bytes) || bytes > SIZE_MAX;
+    return too_many ? SIZE_MAX : static_cast<size_t>(bytes);
   }
 
   // The parts, from the caller's memory moved up to a multiple of kAlignment.

@@ -20,6 +20,10 @@ inline void RunShuffled(const BoundCall& call, int workers, uint64_t seed) {
     std::vector<int64_t> order(static_cast<size_t>(call.Tasks(phase)));
     for (size_t n = 0; n < order.size(); ++n) order[n] = static_cast<int64_t>(n);
     random.Shuffle(order);
+#if defined(__wasi__)  // no threads: the workers take turns
+    for (size_t n = 0; n < order.size(); ++n)
+      call.RunTask(phase, order[n], static_cast<int>(n % static_cast<size_t>(workers)));
+#else
     std::atomic<size_t> next{0};
     const auto work = [&](int worker) {
       for (size_t n; (n = next++) < order.size();) call.RunTask(phase, order[n], worker);
@@ -28,6 +32,7 @@ inline void RunShuffled(const BoundCall& call, int workers, uint64_t seed) {
     for (int worker = 1; worker < workers; ++worker) threads.emplace_back(work, worker);
     work(0);
     for (std::thread& thread : threads) thread.join();
+#endif
   }
 }
 

@@ -1,7 +1,9 @@
 #include "support/owned_tensor.h"
 
+#if !defined(__wasi__)
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include <cmath>
 #include <cstdlib>
@@ -47,6 +49,9 @@ std::string ToString(const Storage& storage) {
 }
 
 Memory::Memory(size_t bytes, Placement placement, size_t element) : bytes_(bytes) {
+#if defined(__wasi__)  // no pages that trap
+  if (placement != Placement::kUnaligned) placement = Placement::kAligned;
+#endif
   if (placement == Placement::kAligned || placement == Placement::kUnaligned) {
     const size_t shift = placement == Placement::kUnaligned ? element : 0;
     void* raw = nullptr;
@@ -55,6 +60,7 @@ Memory::Memory(size_t bytes, Placement placement, size_t element) : bytes_(bytes
     data_ = static_cast<unsigned char*>(raw) + shift;
     return;
   }
+#if !defined(__wasi__)
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t used = (bytes + page - 1) / page * page;
   const size_t total = used + page;
@@ -65,6 +71,7 @@ Memory::Memory(size_t bytes, Placement placement, size_t element) : bytes_(bytes
   const bool before = placement == Placement::kBeforeGuard;
   if (mprotect(before ? first + used : first, page, PROT_NONE) != 0) Fail("mprotect");
   data_ = before ? first + used - bytes : first + page;
+#endif
 }
 
 OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storage) {
