@@ -81,8 +81,9 @@ inline HWY_NOINLINE void AddPoisoned(const KernelCall& call, const Item& item, c
       if (key < tile.visible[r].first || key >= tile.visible[r].end || removals.Has(r, h, i, key))
         return;
       if (!loaded)
-        LoadRow(v.dtype, RowOf(v, sequence.kv_batch, item.kv_head, sequence.kv_first + key),
-                v.stride[3], g.dv, w.v_row);
+        LoadRow({RowOf(v, sequence.kv_batch, item.kv_head, sequence.kv_first + key), v.dtype,
+                 v.stride[3]},
+                0, g.dv, w.v_row);
       loaded = true;
       const float p = Engine::Weights::template At<Lanes>(w.s, r, j, g.block_keys);
       for (int64_t c = 0; c < g.dv; ++c) {
@@ -196,9 +197,9 @@ HWY_INLINE void SoftmaxOf(const Tile& tile, const Span& span, const Geometry& g,
 
 // The rows of an output tensor that the tile writes: those of query 0 are `index` on the third axis
 // of `batch`.
-HWY_INLINE RowsOut OutputRows(const MutableTensorView& view, int64_t batch, int64_t index,
-                              const Tile& tile, const Item& item, int64_t group) {
-  RowsOut out;
+HWY_INLINE Destination OutputRows(const MutableTensorView& view, int64_t batch, int64_t index,
+                                  const Tile& tile, const Item& item, int64_t group) {
+  Destination out;
   out.count = tile.count;
   out.dtype = view.dtype;
   out.stride = view.stride[3];
@@ -246,7 +247,7 @@ HWY_INLINE void Finish(const KernelCall& call, const Item& item, const Tile& til
   InverseDenominators(Engine::Denominators(tile, g), tile.count, g.tile_lanes, inverse);
   if (item.partial != nullptr) {
     const int64_t row = tile.first_row - item.first_row;
-    RowsOut out;
+    Destination out;
     out.count = tile.count;
     out.dtype = DType::kF32;
     out.stride = sizeof(float);
@@ -314,10 +315,11 @@ HWY_INLINE void FillMatrix(const KernelCall& call, const Item& item, const Tile*
   float values[kStageColumns];
   std::fill_n(values, kStageColumns, value);
   for (int t = 0; t < count; ++t) {
-    const RowsOut out = OutputRows(matrix, item.sequence, 0, tiles[t], item, call.geometry.group);
+    const Destination out =
+        OutputRows(matrix, item.sequence, 0, tiles[t], item, call.geometry.group);
     for (int r = 0; r < out.count; ++r) {
       for (int64_t j = 0; j < matrix.shape[3]; j += kStageColumns) {
-        StoreRow(out.dtype, values, std::min(matrix.shape[3] - j, kStageColumns),
+        StoreRow(values, std::min(matrix.shape[3] - j, kStageColumns), out.dtype,
                  out.row[r] + j * out.stride, out.stride);
       }
     }
@@ -332,7 +334,7 @@ HWY_INLINE void StoreScores(const KernelCall& call, const Item& item, const Tile
   const Geometry& g = call.geometry;
   float* ones = w.row_values;
   std::fill_n(ones, g.tile_lanes, 1.0f);
-  RowsOut out = OutputRows(*call.matrix, item.sequence, 0, tile, item, g.group);
+  Destination out = OutputRows(*call.matrix, item.sequence, 0, tile, item, g.group);
   for (int r = 0; r < out.count; ++r) out.row[r] += (block.first + span.first) * out.stride;
   Lanes::ToRows(w.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first,
                 g.block_keys, ones, out);
@@ -405,7 +407,7 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
     }
     const float inverse = l == 0.0f ? 0.0f : 1.0f / l;
     for (int64_t c = 0; c < g.dv; ++c) sum[c] *= inverse;
-    StoreRow(problem.out.dtype, sum, g.dv,
+    StoreRow(sum, g.dv, problem.out.dtype,
              RowOf(problem.out, sequence.q_batch, h, sequence.q_first + i), problem.out.stride[3]);
     if (problem.lse.present()) StoreLse(call, sequence, h, i, LogSumExp(m, l));
   }

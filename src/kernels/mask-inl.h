@@ -35,11 +35,7 @@ HWY_INLINE Broadcast BroadcastView(const TensorView& view) {
 // Element j of a row of it: 0 or −inf for booleans.
 HWY_INLINE float ElementOf(const Broadcast& view, const char* row, int64_t j) {
   float x;
-  if (view.dtype == DType::kBit) {
-    LoadBits(row, view.stride[3] == 0 ? 0 : j, 1, &x);
-  } else {
-    LoadRow(view.dtype, row + j * view.stride[3], 0, 1, &x);
-  }
+  LoadRow({row, view.dtype, view.stride[3]}, j, 1, &x);
   return x;
 }
 
@@ -179,7 +175,7 @@ HWY_INLINE bool HasNonFiniteOf(const Rows& rows, int64_t n, int64_t d) {
 }
 
 inline HWY_NOINLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
-  return WithFloatType(
+  return WithVectorType(
       rows.dtype, [&](auto zero) HWY_ATTR { return HasNonFiniteOf<decltype(zero)>(rows, n, d); });
 }
 
@@ -205,7 +201,7 @@ HWY_INLINE void IsolateNonFiniteOf(const Rows& rows, int64_t n, int64_t d, float
 
 inline HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to,
                                           int64_t to_stride, uint64_t* poisoned) {
-  WithFloatType(rows.dtype, [&](auto zero) HWY_ATTR {
+  WithVectorType(rows.dtype, [&](auto zero) HWY_ATTR {
     IsolateNonFiniteOf<decltype(zero)>(rows, n, d, to, to_stride, poisoned);
   });
 }

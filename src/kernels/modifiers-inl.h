@@ -27,10 +27,7 @@ HWY_INLINE void PerHead(const TensorView& per_head, const Tile& tile, const Item
 
 // n elements from key j of a row on.
 HWY_INLINE void LoadKeys(const Broadcast& from, const char* row, int64_t j, int64_t n, float* to) {
-  if (from.dtype != DType::kBit)
-    return LoadRow(from.dtype, row + j * from.stride[3], from.stride[3], n, to);
-  if (from.stride[3] == 0) return std::fill_n(to, n, ElementOf(from, row, 0)), void();
-  LoadBits(row, j, n, to);
+  LoadRow({row, from.dtype, from.stride[3]}, j, n, to);
 }
 
 // s with b added; −inf where b is −inf, whatever s is.

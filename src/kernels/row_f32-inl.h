@@ -145,7 +145,7 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
 
   static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span,
                                 const Geometry& g, float* s, Ahead& ahead) {
-    WithFloatType(
+    WithVectorType(
         k.dtype, [&](auto zero) HWY_ATTR { ScoresAs<decltype(zero)>(tile, k, span, g, s, ahead); });
   }
 
@@ -193,7 +193,7 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
 
   static HWY_INLINE void Accumulate(const Tile& tile, const Values& v, const Span& span,
                                     const Geometry& g, const float* s, Ahead&) {
-    WithFloatType(v.rows.dtype, [&](auto zero) HWY_ATTR {
+    WithVectorType(v.rows.dtype, [&](auto zero) HWY_ATTR {
       AccumulateAs<decltype(zero)>(tile, v.rows, span, g, s);
     });
   }

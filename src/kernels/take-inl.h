@@ -16,19 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Whether rows of the view, which holds floats, can be read as arrays of its type.
-HWY_INLINE bool IsPlain(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
-  const int64_t size = SizeOf(dtype);
-  return element_stride == size && row_stride % size == 0 &&
-         reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(size) == 0;
-}
-
-// As arrays of float.
-HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride,
-                           const void* row) {
-  return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
-}
-
 // Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would
 // compete for one set of the L1 cache: copied.
 template <class Engine>
@@ -39,13 +26,13 @@ HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const I
   const int64_t row_stride = view.stride[2];
   const bool aliased =
       Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
-  if ((Engine::kReadsNarrow || view.dtype == DType::kF32) &&
+  if ((Engine::kReadsNarrow ? IsVectorType(view.dtype) : view.dtype == DType::kF32) &&
       IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
     return {first, row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
   const int64_t stride = CopiedStride(d);
-  LoadRows(view.dtype, first, row_stride, view.stride[3], block.n, d, copy, stride);
+  LoadRows({first, view.dtype, view.stride[3], row_stride}, block.n, 0, d, copy, stride);
   return {copy, stride};
 }
 
@@ -59,7 +46,7 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
-    LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
+    LoadRow({q, view.dtype, view.stride[3]}, c, n, stage);
     for (int64_t x = 0; x < n; ++x) max = std::max(max, std::abs(static_cast<double>(stage[x])));
   }
   max *= std::abs(scale);
@@ -70,7 +57,7 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
   if (exponent == 0) return;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
-    LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
+    LoadRow({q, view.dtype, view.stride[3]}, c, n, stage);
     for (int64_t x = 0; x < n; ++x) {
       put(c + x, static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * scale, -exponent)));
     }
@@ -117,8 +104,7 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
       for (int r = 0; r < g.tile_lanes; ++r) {
         rows[r] = w.stage + (r < tile.count ? r : 0) * kStageColumns;
         if (r < tile.count)
-          LoadRow(view.dtype, row_data[r] + c * view.stride[3], view.stride[3], n,
-                  w.stage + r * kStageColumns);
+          LoadRow({row_data[r], view.dtype, view.stride[3]}, c, n, w.stage + r * kStageColumns);
       }
       Lanes::FromRows(rows, tile.count, n, g.dk, tile.q + Lanes::Index(0, c, g.dk));
     }
