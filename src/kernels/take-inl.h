@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "kernels/mask-inl.h"
+#include "kernels/nonfinite-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -19,20 +19,22 @@ namespace HWY_NAMESPACE {
 // Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would
 // compete for one set of the L1 cache: copied.
 template <class Engine>
-HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item,
-                         const Block& block, float* copy) {
-  const SequenceLengths& sequence = call.lengths[item.sequence];
-  const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
-  const int64_t row_stride = view.stride[2];
+HWY_INLINE BlockRows TakeRows(const Job& job, const TensorView& view, const Block& block,
+                              float* copy) {
+  const KeyRun run = RunFrom(job.call, job.item, view, block.first);
   const bool aliased =
-      Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
+      Engine::kAliasing != 0 && run.row_stride != 0 && run.row_stride % Engine::kAliasing == 0;
   if ((Engine::kReadsNarrow ? IsVectorType(view.dtype) : view.dtype == DType::kF32) &&
-      IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
-    return {first, row_stride / SizeOf(view.dtype), view.dtype};
+      run.n >= block.n && IsPlain(view.dtype, view.stride[3], run.row_stride, run.row) &&
+      !aliased) {
+    return {run.row, run.row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
   const int64_t stride = CopiedStride(d);
-  LoadRows({first, view.dtype, view.stride[3], row_stride}, block.n, 0, d, copy, stride);
+  ForEachRun(job.call, job.item, view, block, [&](const KeyRun& some, int64_t j) {
+    LoadRows({some.row, view.dtype, view.stride[3], some.row_stride}, some.n, 0, d,
+             copy + j * stride, stride);
+  });
   return {copy, stride};
 }
 
@@ -69,11 +71,10 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
 
 // Where the rows of Q lie that the tile has. Padding rows see nothing, and in a packed batch they
 // may not exist: the last query stands in.
-HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& tile,
-                          const char** rows) {
-  const TensorView& view = call.problem->q;
-  const SequenceLengths& sequence = call.lengths[item.sequence];
-  ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t h, int64_t i) {
+HWY_INLINE void FindQueries(const Job& job, const Tile& tile, const char** rows) {
+  const TensorView& view = job.call.problem->q;
+  const SequenceLengths& sequence = job.sequence;
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
     rows[r] =
         RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
   });
@@ -81,14 +82,15 @@ HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& 
 
 // tile.q = scale·Q of the tile's rows in the lanes' layout, and the rows' exponents.
 template <class Lanes>
-HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
-                            Tile& tile) {
+HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
   const DF df;
-  const Geometry& g = call.geometry;
+  const KernelCall& call = job.call;
+  const Geometry& g = job.g;
+  const Scratch& w = job.w;
   const TensorView& view = call.problem->q;
   const char* row_data[kMaxTileLanes];
   const float* rows[kMaxTileLanes];
-  QueryRows(call, item, tile, row_data);
+  FindQueries(job, tile, row_data);
   bool plain = true;
   for (int r = 0; r < tile.count; ++r) {
     plain = plain && IsPlainF32(view.dtype, view.stride[3], 0, row_data[r]);
@@ -135,11 +137,10 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
 template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
   using Weights = WeightsF32;
-  using KeyRows = Rows;
-  using ValueRows = Values;
+  using Keys = BlockRows;
+  using Values = BlockValues;
   static constexpr int64_t kAliasing = aliasing;
   static constexpr bool kReadsNarrow = reads_narrow;
-  static constexpr bool kRunsAlong = false;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
   static int64_t ScoreColumns(int64_t keys) { return keys; }
@@ -154,20 +155,16 @@ struct F32Operands {
     return tile.state.l;
   }
 
-  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
-                                     Tile& tile) {
-    HWY_NAMESPACE::PackQueries<Lanes>(call, item, w, tile);
+  static HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
+    HWY_NAMESPACE::PackQueries<Lanes>(job, tile);
   }
-  static HWY_INLINE Rows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
-                                  const Scratch& w) {
-    return TakeRows<F32Operands>(call, call.problem->k, item, block, w.k);
+  static HWY_INLINE Keys TakeKeys(const Job& job, const Block& block) {
+    return TakeRows<F32Operands>(job, job.call.problem->k, block, job.w.k);
   }
-  // V of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a
-  // sum, so non-finite elements are zeroed and listed.
-  static HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block,
-                                      bool removes, const Scratch& w) {
-    const int64_t dv = call.geometry.dv;
-    const Rows rows = TakeRows<F32Operands>(call, call.problem->v, item, block, w.v);
+  static HWY_INLINE Values TakeValues(const Job& job, const Block& block, bool removes) {
+    const Scratch& w = job.w;
+    const int64_t dv = job.g.dv;
+    const BlockRows rows = TakeRows<F32Operands>(job, job.call.problem->v, block, w.v);
     if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
     IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
     return {{w.v, CopiedStride(dv)}, w.poisoned};

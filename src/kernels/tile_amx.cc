@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "kernels/tile_amx.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "kernels/attention-inl.h"
+#include "kernels/kernels-inl.h"
 #include "kernels/tile_amx-inl.h"
 
 #if HWY_TARGET == HWY_AVX3_SPR || HWY_TARGET == HWY_AVX2
