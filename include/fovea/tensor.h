@@ -22,49 +22,38 @@ enum class DType : int32_t {
   kBit = 7,
 };
 
-// Bytes of one element; 0 for kNone, for kBit and for values outside the enumeration.
-constexpr int64_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kI32:
-      return 4;
-    case DType::kF16:
-    case DType::kBF16:
-      return 2;
-    case DType::kBool:
-      return 1;
-    case DType::kI64:
-      return 8;
-    case DType::kBit:
-    case DType::kNone:
-      break;
-  }
-  return 0;
+namespace internal {
+// A unit is the least piece of memory that has an address of its own: one element, or as many as
+// are packed together.
+struct ElementFormat {
+  const char* name;
+  int64_t element_bytes;  // 0 where elements are packed
+  int64_t unit_elements;
+  int64_t unit_bytes;
+};
+constexpr ElementFormat OfBytes(const char* name, int64_t bytes) { return {name, bytes, 1, bytes}; }
+constexpr ElementFormat Packed(const char* name, int64_t elements, int64_t bytes) {
+  return {name, 0, elements, bytes};
 }
+// What each type is, in the order of DType.
+inline constexpr ElementFormat kElementFormats[] = {
+    OfBytes("none", 0), OfBytes("f32", 4), OfBytes("f16", 2), OfBytes("bf16", 2),
+    OfBytes("bool", 1), OfBytes("i32", 4), OfBytes("i64", 8), Packed("bit", 8, 1),
+};
+inline constexpr ElementFormat kUnknownFormat = OfBytes("unknown", 0);
+
+constexpr const ElementFormat& FormatOf(DType dtype) {
+  const auto n = static_cast<size_t>(dtype);  // a negative one becomes large
+  return n < sizeof(kElementFormats) / sizeof(ElementFormat) ? kElementFormats[n] : kUnknownFormat;
+}
+}  // namespace internal
+
+// Bytes of one element; 0 for kNone, for kBit and for values outside the enumeration.
+constexpr int64_t SizeOf(DType dtype) { return internal::FormatOf(dtype).element_bytes; }
 
 // "f32", "f16", "bf16", "bool", "i32", "i64", "bit"; "none" for kNone, "unknown" for values outside
 // the enumeration.
-constexpr const char* Name(DType dtype) {
-  switch (dtype) {
-    case DType::kNone:
-      return "none";
-    case DType::kF32:
-      return "f32";
-    case DType::kF16:
-      return "f16";
-    case DType::kBF16:
-      return "bf16";
-    case DType::kBool:
-      return "bool";
-    case DType::kI32:
-      return "i32";
-    case DType::kI64:
-      return "i64";
-    case DType::kBit:
-      return "bit";
-  }
-  return "unknown";
-}
+constexpr const char* Name(DType dtype) { return internal::FormatOf(dtype).name; }
 
 constexpr int kMaxRank = 4;
 

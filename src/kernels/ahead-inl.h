@@ -9,7 +9,7 @@
 #define FOVEA_SRC_KERNELS_AHEAD_INL_H_
 #endif
 
-#include "kernels/mask-inl.h"
+#include "kernels/kv-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -18,12 +18,12 @@ namespace HWY_NAMESPACE {
 // Runs of rows, prefetched in order.
 class PrefetchQueue {
  public:
-  // Rows `begin` ≤ row < `end` of head `h` on the third axis of q, k, v or out.
+  // n rows of q, k, v or out from `row` on.
   template <class View>
-  void Add(const View& view, int64_t batch, int64_t h, int64_t begin, int64_t end) {
-    const int64_t element = SizeOf(view.dtype);
-    if (runs_ == kMaxRuns || view.stride[3] != element || end <= begin) return;
-    AddRun(RowOf(view, batch, h, begin), view.stride[2], end - begin, view.shape[3] * element);
+  void Add(const View& view, const char* row, int64_t row_stride, int64_t n) {
+    const internal::ElementFormat& format = internal::FormatOf(view.dtype);
+    if (runs_ == kMaxRuns || view.stride[3] != format.unit_bytes || n <= 0) return;
+    AddRun(row, row_stride, n, view.shape[3] / format.unit_elements * format.unit_bytes);
   }
 
   // What the item's rows need of a bias or mask for the block.
@@ -47,10 +47,10 @@ class PrefetchQueue {
 
   // Every row of K and V that the block holds.
   void AddBlock(const KernelCall& call, const Item& item, const Block& block) {
-    const SequenceLengths& sequence = call.lengths[item.sequence];
-    const int64_t first = sequence.kv_first + block.first;
-    Add(call.problem->k, sequence.kv_batch, item.kv_head, first, first + block.n);
-    Add(call.problem->v, sequence.kv_batch, item.kv_head, first, first + block.n);
+    for (const TensorView* view : {&call.problem->k, &call.problem->v}) {
+      ForEachRun(call, item, *view, block,
+                 [&](const KeyRun& run, int64_t) { Add(*view, run.row, run.row_stride, run.n); });
+    }
   }
 
   // Spreads what was added over this many calls of Step.
@@ -95,17 +95,6 @@ class PrefetchQueue {
   int64_t lines_per_step_ = 0;
 };
 
-// What micro-kernels prefetch as they go; Step once at each call of one.
-struct Ahead {
-  PrefetchQueue block;  // the item's next block: made anew for each block
-  // what the item writes and the next one reads: spread over the item's last blocks
-  PrefetchQueue item;
-  HWY_INLINE void Step() {
-    block.Step();
-    item.Step();
-  }
-};
-
 // The item's rows of q or out, in all heads of its group.
 template <class View>
 HWY_INLINE void AddQueryRows(const KernelCall& call, const View& view, const Item& item,
@@ -115,7 +104,8 @@ HWY_INLINE void AddQueryRows(const KernelCall& call, const View& view, const Ite
   const int64_t begin = sequence.q_first + item.first_row / group,
                 end = sequence.q_first + (item.first_row + item.rows + group - 1) / group;
   for (int64_t h = 0; h < group; ++h)
-    queue.Add(view, sequence.q_batch, item.kv_head * group + h, begin, end);
+    queue.Add(view, RowOf(view, sequence.q_batch, item.kv_head * group + h, begin), view.stride[2],
+              end - begin);
 }
 
 // What an item writes.
@@ -135,6 +125,45 @@ HWY_INLINE void AddItem(const KernelCall& call, const Item& item, PrefetchQueue&
       std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
   queue.AddBlock(call, item, {first, std::min<int64_t>(g.block_keys, item.keys.end - first)});
 }
+
+// What micro-kernels prefetch as they go; Step once at each call of one.
+class Ahead {
+ public:
+  // At the beginning of a block of which `tiles` tiles see some: of the item's keys, `behind` lie
+  // behind it.
+  template <class Engine>
+  HWY_INLINE void Plan(const Job& job, const Block& block, int64_t behind, int tiles,
+                       bool writes_output) {
+    const KernelCall& call = job.call;
+    const Geometry& g = job.g;
+    block_ = PrefetchQueue();
+    if (behind > 0) {
+      const Block next = {block.first + g.block_keys, std::min<int64_t>(g.block_keys, behind)};
+      block_.AddBlock(call, job.item, next);
+      block_.AddBias(call.problem->score.bias, call, job.item, next);
+      block_.AddBias(call.problem->score.mask, call, job.item, next);
+    }
+    block_.SpreadOver(tiles * Engine::MicroKernelCalls(block.n, g));
+    if (ends_ || behind > kBlocksOfItsEnd * g.block_keys) return;
+    ends_ = true;
+    if (writes_output) AddOutput(call, job.item, item_);
+    if (call.next != nullptr) AddItem(call, *call.next, item_);
+    item_.SpreadOver(tiles * Engine::MicroKernelCalls(block.n + std::max<int64_t>(behind, 0), g));
+  }
+
+  HWY_INLINE void Step() {
+    block_.Step();
+    item_.Step();
+  }
+
+ private:
+  static constexpr int64_t kBlocksOfItsEnd = 3;  // behind which an item prepares for the next one
+
+  PrefetchQueue block_;  // the item's next block: made anew for each block
+  // what the item writes and the next one reads: spread over the item's last blocks
+  PrefetchQueue item_;
+  bool ends_ = false;
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea

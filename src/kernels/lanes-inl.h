@@ -1,7 +1,7 @@
 // The two ways in which a tile of scores lies across SIMD lanes. Everything that treats scores one
 // by one (modifiers, masks, softmax, output) is written once against this interface:
 //   kRowStep, kKeyStep   rows and keys that one vector of scores spans
-//   At(s, row, key)      the vector at that row and key
+//   Index(row, key, …)   where the vector at that row and key is
 //   PerRow(a, row)       the values of a per-row array that belong to the vector's lanes
 //   PerKey(a, key)       the values of a per-key array, likewise
 //   Keys(key)            the key numbers of its lanes
@@ -15,7 +15,7 @@
 
 #include <algorithm>
 
-#include "kernels/load-inl.h"
+#include "kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -59,7 +59,7 @@ struct LanesAreQueries {
     });
   }
   static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t /*tile_columns*/,
-                                const float* factor, const RowsOut& out) {
+                                const float* factor, const Destination& out) {
     StoreTransposed<kVectors>(tile, columns, factor, out);
   }
 };
@@ -107,7 +107,7 @@ struct LanesAreKeys {
     }
   }
   static HWY_INLINE void ToRows(float* tile, int64_t columns, int64_t tile_columns,
-                                const float* factor, const RowsOut& out) {
+                                const float* factor, const Destination& out) {
     const DF df;
     const int64_t stride = RoundUp(tile_columns, kLanes);
     for (int r = 0; r < out.count; ++r) {
@@ -115,7 +115,7 @@ struct LanesAreKeys {
       const VF scale = hn::Set(df, factor[r]);
       for (int64_t c = 0; c < columns; c += kLanes)
         hn::Store(hn::Mul(hn::Load(df, row + c), scale), df, row + c);
-      StoreRow(out.dtype, row, columns, out.row[r], out.stride);
+      StoreRow(row, columns, out.dtype, out.row[r], out.stride);
     }
   }
 };

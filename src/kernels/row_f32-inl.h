@@ -8,7 +8,7 @@
 #define FOVEA_SRC_KERNELS_ROW_F32_INL_H_
 #endif
 
-#include "kernels/ahead-inl.h"
+#include "kernels/pipeline-inl.h"
 #include "kernels/take-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -107,11 +107,12 @@ FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
 // no stride aliases: rows are read once, in order; of any type, in place
 struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   using Lanes = LanesAreKeys;
+  using Pipeline = AtOnce<RowEngine>;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
 
   template <int kRows, class T>
-  static HWY_INLINE void ScoresOfRows(const float* q, const Rows& k, const Span& span,
+  static HWY_INLINE void ScoresOfRows(const float* q, const BlockRows& k, const Span& span,
                                       const Geometry& g, float* s, Ahead& ahead) {
     const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
     int64_t key = span.first;
@@ -124,7 +125,7 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   }
 
   template <class T>
-  static HWY_NOINLINE void ScoresAs(const Tile& tile, const Rows& k, const Span& span,
+  static HWY_NOINLINE void ScoresAs(const Tile& tile, const BlockRows& k, const Span& span,
                                     const Geometry& g, float* s, Ahead& ahead) {
     const float* q = tile.q;
     int rows = tile.count;
@@ -143,14 +144,14 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
     }
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span,
-                                const Geometry& g, float* s, Ahead& ahead) {
-    WithFloatType(
-        k.dtype, [&](auto zero) HWY_ATTR { ScoresAs<decltype(zero)>(tile, k, span, g, s, ahead); });
+  static HWY_INLINE void Scores(const Part& part, const BlockRows& k, Ahead& ahead) {
+    WithVectorType(k.dtype, [&](auto zero) HWY_ATTR {
+      ScoresAs<decltype(zero)>(*part.tile, k, part.span, *part.g, part.s, ahead);
+    });
   }
 
   template <int kRows, class T>
-  static HWY_INLINE void AccumulateRows(const Rows& v, const Span& span, const Geometry& g,
+  static HWY_INLINE void AccumulateRows(const BlockRows& v, const Span& span, const Geometry& g,
                                         const float* p, const float* alpha, float* o) {
     const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
     const T* from = v.Row<T>(span.first);
@@ -175,7 +176,7 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   }
 
   template <class T>
-  static HWY_NOINLINE void AccumulateAs(const Tile& tile, const Rows& v, const Span& span,
+  static HWY_NOINLINE void AccumulateAs(const Tile& tile, const BlockRows& v, const Span& span,
                                         const Geometry& g, const float* s) {
     int r = 0;
     for (; r + 4 <= tile.count; r += 4) {
@@ -191,18 +192,18 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
                            tile.o + Lanes::Index(r, 0, g.dv));
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Values& v, const Span& span,
-                                    const Geometry& g, const float* s, Ahead&) {
-    WithFloatType(v.rows.dtype, [&](auto zero) HWY_ATTR {
-      AccumulateAs<decltype(zero)>(tile, v.rows, span, g, s);
+  static HWY_INLINE void Accumulate(const Part& part, const BlockValues& v, Ahead&) {
+    WithVectorType(v.rows.dtype, [&](auto zero) HWY_ATTR {
+      AccumulateAs<decltype(zero)>(*part.tile, v.rows, part.span, *part.g, part.s);
     });
   }
 
   // Scores past the span, up to a whole vector, are no keys.
-  static HWY_INLINE void Seal(const Tile& tile, const Span& span, int64_t block_keys, float* s) {
-    for (int r = 0; r < tile.count; ++r) {
-      for (int64_t key = span.end; key < RoundUp(span.end, kLanes); ++key)
-        s[Lanes::Index(r, key, block_keys)] = MinusInfinityScalar();
+  static HWY_INLINE void Seal(const Part& part) {
+    const int64_t end = part.span.end;
+    for (int r = 0; r < part.tile->count; ++r) {
+      for (int64_t key = end; key < RoundUp(end, kLanes); ++key)
+        part.s[Lanes::Index(r, key, part.g->block_keys)] = MinusInfinityScalar();
     }
   }
 };

@@ -10,42 +10,31 @@
 
 #include <cmath>
 
-#include "kernels/mask-inl.h"
+#include "kernels/nonfinite-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Whether rows of the view, which holds floats, can be read as arrays of its type.
-HWY_INLINE bool IsPlain(DType dtype, int64_t element_stride, int64_t row_stride, const void* row) {
-  const int64_t size = SizeOf(dtype);
-  return element_stride == size && row_stride % size == 0 &&
-         reinterpret_cast<uintptr_t>(row) % static_cast<uintptr_t>(size) == 0;
-}
-
-// As arrays of float.
-HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride,
-                           const void* row) {
-  return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
-}
-
 // Rows of K or V of a block. Rows that are a multiple of Engine::kAliasing bytes apart would
 // compete for one set of the L1 cache: copied.
 template <class Engine>
-HWY_INLINE Rows TakeRows(const KernelCall& call, const TensorView& view, const Item& item,
-                         const Block& block, float* copy) {
-  const SequenceLengths& sequence = call.lengths[item.sequence];
-  const char* first = RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
-  const int64_t row_stride = view.stride[2];
+HWY_INLINE BlockRows TakeRows(const Job& job, const TensorView& view, const Block& block,
+                              float* copy) {
+  const KeyRun run = RunFrom(job.call, job.item, view, block.first);
   const bool aliased =
-      Engine::kAliasing != 0 && row_stride != 0 && row_stride % Engine::kAliasing == 0;
-  if ((Engine::kReadsNarrow || view.dtype == DType::kF32) &&
-      IsPlain(view.dtype, view.stride[3], row_stride, first) && !aliased) {
-    return {first, row_stride / SizeOf(view.dtype), view.dtype};
+      Engine::kAliasing != 0 && run.row_stride != 0 && run.row_stride % Engine::kAliasing == 0;
+  if ((Engine::kReadsNarrow ? IsVectorType(view.dtype) : view.dtype == DType::kF32) &&
+      run.n >= block.n && IsPlain(view.dtype, view.stride[3], run.row_stride, run.row) &&
+      !aliased) {
+    return {run.row, run.row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
   const int64_t stride = CopiedStride(d);
-  LoadRows(view.dtype, first, row_stride, view.stride[3], block.n, d, copy, stride);
+  ForEachRun(job.call, job.item, view, block, [&](const KeyRun& some, int64_t j) {
+    LoadRows({some.row, view.dtype, view.stride[3], some.row_stride}, some.n, 0, d,
+             copy + j * stride, stride);
+  });
   return {copy, stride};
 }
 
@@ -59,7 +48,7 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
-    LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
+    LoadRow({q, view.dtype, view.stride[3]}, c, n, stage);
     for (int64_t x = 0; x < n; ++x) max = std::max(max, std::abs(static_cast<double>(stage[x])));
   }
   max *= std::abs(scale);
@@ -70,7 +59,7 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
   if (exponent == 0) return;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
-    LoadRow(view.dtype, q + c * view.stride[3], view.stride[3], n, stage);
+    LoadRow({q, view.dtype, view.stride[3]}, c, n, stage);
     for (int64_t x = 0; x < n; ++x) {
       put(c + x, static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * scale, -exponent)));
     }
@@ -82,11 +71,10 @@ inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, d
 
 // Where the rows of Q lie that the tile has. Padding rows see nothing, and in a packed batch they
 // may not exist: the last query stands in.
-HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& tile,
-                          const char** rows) {
-  const TensorView& view = call.problem->q;
-  const SequenceLengths& sequence = call.lengths[item.sequence];
-  ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t h, int64_t i) {
+HWY_INLINE void FindQueries(const Job& job, const Tile& tile, const char** rows) {
+  const TensorView& view = job.call.problem->q;
+  const SequenceLengths& sequence = job.sequence;
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
     rows[r] =
         RowOf(view, sequence.q_batch, h, sequence.q_first + std::min(i, sequence.q_length - 1));
   });
@@ -94,14 +82,15 @@ HWY_INLINE void QueryRows(const KernelCall& call, const Item& item, const Tile& 
 
 // tile.q = scale·Q of the tile's rows in the lanes' layout, and the rows' exponents.
 template <class Lanes>
-HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
-                            Tile& tile) {
+HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
   const DF df;
-  const Geometry& g = call.geometry;
+  const KernelCall& call = job.call;
+  const Geometry& g = job.g;
+  const Scratch& w = job.w;
   const TensorView& view = call.problem->q;
   const char* row_data[kMaxTileLanes];
   const float* rows[kMaxTileLanes];
-  QueryRows(call, item, tile, row_data);
+  FindQueries(job, tile, row_data);
   bool plain = true;
   for (int r = 0; r < tile.count; ++r) {
     plain = plain && IsPlainF32(view.dtype, view.stride[3], 0, row_data[r]);
@@ -117,8 +106,7 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
       for (int r = 0; r < g.tile_lanes; ++r) {
         rows[r] = w.stage + (r < tile.count ? r : 0) * kStageColumns;
         if (r < tile.count)
-          LoadRow(view.dtype, row_data[r] + c * view.stride[3], view.stride[3], n,
-                  w.stage + r * kStageColumns);
+          LoadRow({row_data[r], view.dtype, view.stride[3]}, c, n, w.stage + r * kStageColumns);
       }
       Lanes::FromRows(rows, tile.count, n, g.dk, tile.q + Lanes::Index(0, c, g.dk));
     }
@@ -149,11 +137,10 @@ HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scra
 template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
   using Weights = WeightsF32;
-  using KeyRows = Rows;
-  using ValueRows = Values;
+  using Keys = BlockRows;
+  using Values = BlockValues;
   static constexpr int64_t kAliasing = aliasing;
   static constexpr bool kReadsNarrow = reads_narrow;
-  static constexpr bool kRunsAlong = false;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
   static int64_t ScoreColumns(int64_t keys) { return keys; }
@@ -168,20 +155,16 @@ struct F32Operands {
     return tile.state.l;
   }
 
-  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
-                                     Tile& tile) {
-    HWY_NAMESPACE::PackQueries<Lanes>(call, item, w, tile);
+  static HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
+    HWY_NAMESPACE::PackQueries<Lanes>(job, tile);
   }
-  static HWY_INLINE Rows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
-                                  const Scratch& w) {
-    return TakeRows<F32Operands>(call, call.problem->k, item, block, w.k);
+  static HWY_INLINE Keys TakeKeys(const Job& job, const Block& block) {
+    return TakeRows<F32Operands>(job, job.call.problem->k, block, job.w.k);
   }
-  // V of the block for tiles of which some remove pairs: 0·NaN of a removed pair must not reach a
-  // sum, so non-finite elements are zeroed and listed.
-  static HWY_INLINE Values TakeValues(const KernelCall& call, const Item& item, const Block& block,
-                                      bool removes, const Scratch& w) {
-    const int64_t dv = call.geometry.dv;
-    const Rows rows = TakeRows<F32Operands>(call, call.problem->v, item, block, w.v);
+  static HWY_INLINE Values TakeValues(const Job& job, const Block& block, bool removes) {
+    const Scratch& w = job.w;
+    const int64_t dv = job.g.dv;
+    const BlockRows rows = TakeRows<F32Operands>(job, job.call.problem->v, block, w.v);
     if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
     IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
     return {{w.v, CopiedStride(dv)}, w.poisoned};

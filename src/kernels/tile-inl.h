@@ -24,8 +24,8 @@ struct Block {
   int64_t n;
 };
 
-// A matrix of rows of K or V, keys of a block: the caller's or copied ones.
-struct Rows {
+// Rows of K or V, keys of a block: the caller's or copied ones, of a type of WithVectorType.
+struct BlockRows {
   const void* data;
   int64_t stride;  // elements
   DType dtype = DType::kF32;
@@ -37,8 +37,8 @@ struct Rows {
   }
 };
 
-struct Values {
-  Rows rows;
+struct BlockValues {
+  BlockRows rows;
   // Bit j: row j of the caller's V holds a NaN or infinity, which `rows` has as zero. Null when
   // rows are the caller's own values.
   const uint64_t* poisoned;
@@ -77,9 +77,28 @@ struct Scratch {
   ScratchHeader* header;
   float *q, *o, *m, *l, *alpha, *exponents, *row_values;
   KeyRange* visible;
-  float *s, *next_s, *mask_words, *stage, *k, *v, *v_row;
+  float* s[2];  // as many as the engine's pipeline has
+  float *mask_words, *stage, *k, *v, *v_row;
   uint64_t* poisoned;
   size_t bytes;
+};
+
+// An item at work.
+struct Job {
+  const KernelCall& call;
+  const Item& item;
+  const Geometry& g;
+  const SequenceLengths& sequence;
+  Scratch w;
+};
+
+// What a tile sees of a block, and the scores of the two.
+struct Part {
+  const Geometry* g;
+  const Tile* tile;
+  Block block;
+  Span span;
+  float* s;
 };
 
 // K and V rows in scratch: whole vectors, and never a multiple of 1 KiB apart (rows would compete
@@ -124,10 +143,8 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.exponents = carver.Take<float>(g.tiles * 2 * rows);
   w.row_values = carver.Take<float>(2 * rows);
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
-  w.s = carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)));
-  w.next_s = Engine::kRunsAlong
-                 ? carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)))
-                 : nullptr;
+  for (int n = 0; n < Engine::Pipeline::kScoreTiles; ++n)
+    w.s[n] = carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)));
   w.mask_words = carver.Take<float>(
       std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
@@ -137,6 +154,12 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.poisoned = carver.Take<uint64_t>((g.block_keys + 63) / 64);
   w.bytes = carver.used();
   return w;
+}
+
+template <class Engine>
+HWY_INLINE Job BeginJob(const KernelCall& call, const Item& item, char* scratch) {
+  return {call, item, call.geometry, call.lengths[item.sequence],
+          CarveScratch<Engine>(call.geometry, scratch)};
 }
 
 template <class Engine>
@@ -182,29 +205,23 @@ HWY_INLINE void ForEachLane(const F& f) {
 
 // Calls f(r, h, i) for the tile's rows: query head h and query i of row r.
 template <class F>
-HWY_INLINE void ForEachRow(const Tile& tile, const Item& item, int64_t group, const F& f) {
+HWY_INLINE void ForEachRow(const Job& job, const Tile& tile, const F& f) {
+  const int64_t group = job.g.group;
   int64_t i = tile.first_row / group, g = tile.first_row % group;
   for (int r = 0; r < tile.count; ++r) {
-    f(r, item.kv_head * group + g, i);
+    f(r, job.item.kv_head * group + g, i);
     if (++g == group) g = 0, ++i;
   }
 }
 
-// Row `index` of head h on the third axis of q, k, v, out or lse.
-template <class View>
-HWY_INLINE auto RowOf(const View& view, int64_t batch, int64_t h, int64_t index) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(view.data)>>,
-                                  const char, char>;
-  return static_cast<Byte*>(view.data) + batch * view.stride[0] + h * view.stride[1] +
-         index * view.stride[2];
-}
-
 // What the rows may see by position, cut to the item's keys. Steps before masking (call.stage) see
 // every key.
-HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& tile) {
+HWY_INLINE void FindVisibleKeys(const Job& job, Tile& tile) {
+  const KernelCall& call = job.call;
+  const Item& item = job.item;
   const Score& score = call.problem->score;
-  const SequenceLengths& lengths = call.lengths[item.sequence];
-  const int64_t last_query = (tile.first_row + tile.count - 1) / call.geometry.group;
+  const SequenceLengths& lengths = job.sequence;
+  const int64_t last_query = (tile.first_row + tile.count - 1) / job.g.group;
   const bool masks = call.stage >= ScoreStage::kMasked;
   const Causal causal = masks ? score.causal : Causal::kNone;
   const Window window = masks ? score.window : Window();
@@ -216,7 +233,7 @@ HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& 
   }
   tile.any = {item.keys.end, item.keys.first};
   tile.all = item.keys;
-  ForEachRow(tile, item, call.geometry.group, [&](int r, int64_t, int64_t i) {
+  ForEachRow(job, tile, [&](int r, int64_t, int64_t i) {
     KeyRange keys = VisibleKeys(lengths, causal, window, i);
     keys.first = std::max(keys.first, item.keys.first);
     keys.end = std::max(std::min(keys.end, item.keys.end), keys.first);
@@ -230,13 +247,14 @@ HWY_INLINE void FindVisibleKeys(const KernelCall& call, const Item& item, Tile& 
   });
 }
 
-// Every score of the tile within the span through f(scores, row, key), a vector at a time, in
-// place.
+// Every score of the part through f(scores, row, key), a vector at a time, in place.
 template <class Lanes, class F>
-HWY_INLINE void ForEachScore(float* HWY_RESTRICT s, const Tile& tile, const Span& span,
-                             int64_t block_keys, const F& f) {
+HWY_INLINE void ForEachScore(const Part& part, const F& f) {
   const DF df;
-  for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
+  float* HWY_RESTRICT s = part.s;
+  const Span span = part.span;
+  const int64_t rows = part.tile->count, block_keys = part.g->block_keys;
+  for (int64_t row = 0; row < rows; row += Lanes::kRowStep) {
     for (int64_t key = span.first; key < span.end; key += Lanes::kKeyStep) {
       float* p = s + Lanes::Index(row, key, block_keys);
       hn::Store(f(hn::Load(df, p), row, key), df, p);

@@ -24,7 +24,7 @@ constexpr int64_t kAmxItemRows = 256;        // for which transposing V of a blo
 struct TransposedValues {
   const float* data;
   int64_t channels;
-  const uint64_t* poisoned;  // as in Values
+  const uint64_t* poisoned;  // as in BlockValues
 };
 
 // A product that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if `adds`, for
@@ -48,8 +48,11 @@ struct AmxProduct {
 template <class Engine>
 class AmxWork {
  public:
-  HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g,
-                         float* s, Ahead& ahead) {
+  HWY_INLINE void Scores(const Part& part, const PairRows& k, Ahead& ahead) {
+    const Geometry& g = *part.g;
+    const Tile& tile = *part.tile;
+    const Span& span = part.span;
+    float* s = part.s;
     const int64_t first = span.first / kAmxRows * kAmxRows, end = RoundUp(span.end, kAmxRows);
     ahead_ = &ahead;
     scores_.a = k.data + first * k.stride;
@@ -64,9 +67,12 @@ class AmxWork {
     factor_ = tile.factor;
   }
 
-  HWY_INLINE void Accumulate(const Tile& tile, const TransposedValues& v, const Span& span,
-                             const Geometry& g, float* p, Ahead& ahead) {
+  HWY_INLINE void Accumulate(const Part& part, const TransposedValues& v, Ahead& ahead) {
     const DF df;
+    const Geometry& g = *part.g;
+    const Tile& tile = *part.tile;
+    const Span& span = part.span;
+    float* p = part.s;
     Finish();
     ahead_ = &ahead;
     // Weights of the keys that a step has and the span has not.
@@ -189,9 +195,8 @@ template <int kVectors>
 struct TileAmxEngine : TileBF16Engine<kVectors> {
   using Base = TileBF16Engine<kVectors>;
   using Lanes = typename Base::Lanes;
-  using Work = AmxWork<TileAmxEngine>;
-  using ValueRows = TransposedValues;
-  static constexpr bool kRunsAlong = true;
+  using Pipeline = RunningAlong<TileAmxEngine, AmxWork<TileAmxEngine>>;
+  using Values = TransposedValues;
   static_assert(Lanes::kRows == kAmxRows || Lanes::kRows == 2 * kAmxRows, "whole tiles");
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
@@ -216,41 +221,38 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
                 Lanes::TileFloats(g.tile_lanes, OutputColumns(g.dv) - columns), 0.0f);
   }
 
-  static HWY_INLINE void PackQueries(const KernelCall& call, const Item& item, const Scratch& w,
-                                     Tile& tile) {
-    Base::PackQueries(call, item, w, tile);
-    const int64_t pairs = (call.geometry.dk + 1) / 2;
+  static HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
+    Base::PackQueries(job, tile);
+    const int64_t pairs = (job.g.dk + 1) / 2;
     std::fill_n(tile.q + Lanes::Index(0, pairs, 0),
-                Lanes::TileFloats(0, Channels(call.geometry.dk) / 2 - pairs), 0.0f);
+                Lanes::TileFloats(0, Channels(job.g.dk) / 2 - pairs), 0.0f);
   }
 
-  static HWY_INLINE PairRows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
-                                      const Scratch& w) {
-    const TensorView& view = call.problem->k;
-    const SequenceLengths& sequence = call.lengths[item.sequence];
-    const char* first =
-        RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + block.first);
-    const int64_t dk = call.geometry.dk, row_stride = view.stride[2];
-    const bool aliased = row_stride % kTileAliasing == 0;
-    if (view.stride[3] == 2 && dk % kAmxStep == 0 && block.n % kAmxRows == 0 && !aliased)
-      return {first, row_stride};
+  static HWY_INLINE PairRows TakeKeys(const Job& job, const Block& block) {
+    const TensorView& view = job.call.problem->k;
+    const KeyRun run = RunFrom(job.call, job.item, view, block.first);
+    const int64_t dk = job.g.dk;
+    const bool aliased = run.row_stride % kTileAliasing == 0;
+    if (run.n >= block.n && view.stride[3] == 2 && dk % kAmxStep == 0 && block.n % kAmxRows == 0 &&
+        !aliased)
+      return {run.row, run.row_stride};
     const int64_t stride = KeyStride(dk), rest = 2 * (Channels(dk) - dk);
-    char* copy = reinterpret_cast<char*>(w.k);
+    char* copy = reinterpret_cast<char*>(job.w.k);
+    KeyWalk walk(job, view, block);
     for (int64_t j = 0; j < block.n; ++j, copy += stride) {
-      CopyHalves(first + j * row_stride, view.stride[3], dk, copy);
+      CopyHalves(walk.Next(), view.stride[3], dk, copy);
       std::memset(copy + 2 * dk, 0, static_cast<size_t>(rest));
     }
     std::memset(copy, 0, static_cast<size_t>((RoundUp(block.n, kAmxRows) - block.n) * stride));
-    return {reinterpret_cast<const char*>(w.k), stride};
+    return {reinterpret_cast<const char*>(job.w.k), stride};
   }
 
   // Non-finite V is always isolated: P of keys that no row of a tile sees takes part as zeros.
-  static HWY_INLINE TransposedValues TakeValues(const KernelCall& call, const Item& item,
-                                                const Block& block, bool, const Scratch& w) {
-    const int64_t dv = call.geometry.dv, channels = OutputColumns(dv), pairs = (block.n + 1) / 2;
-    const PairValues values = Base::TakeValues(call, item, block, true, w);
-    float* const transposed =
-        w.v + Base::ValueFloats(RoundUp(call.geometry.block_keys, kAmxStep), dv);
+  static HWY_INLINE TransposedValues TakeValues(const Job& job, const Block& block, bool) {
+    const Scratch& w = job.w;
+    const int64_t dv = job.g.dv, channels = OutputColumns(dv), pairs = (block.n + 1) / 2;
+    const PairValues values = Base::TakeValues(job, block, true);
+    float* const transposed = w.v + Base::ValueFloats(RoundUp(job.g.block_keys, kAmxStep), dv);
     const int64_t stride = values.rows.stride / 4;
     float* const end = w.v + RoundUp(pairs, kAmxPairs) * stride;
     std::fill(w.v + pairs * stride, end, 0.0f);

@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "kernels/tile_amx.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "kernels/attention-inl.h"
+#include "kernels/kernels-inl.h"
 #include "kernels/registry.h"
 #include "kernels/tile_amx-inl.h"
 

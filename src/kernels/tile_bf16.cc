@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/tile_bf16.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "kernels/attention-inl.h"
+#include "kernels/kernels-inl.h"
 #include "kernels/registry.h"
 #include "kernels/tile_bf16-inl.h"
 

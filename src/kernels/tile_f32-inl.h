@@ -8,7 +8,7 @@
 #define FOVEA_SRC_KERNELS_TILE_F32_INL_H_
 #endif
 
-#include "kernels/ahead-inl.h"
+#include "kernels/pipeline-inl.h"
 #include "kernels/take-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -103,13 +103,17 @@ FOVEA_HOT void AccumulateOf(const float* HWY_RESTRICT values, int64_t v_stride,
 template <int kVectors>
 struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
   using Lanes = LanesAreQueries<kVectors>;
+  using Pipeline = AtOnce<TileEngine>;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
     return keys / kTileKeys + (keys + g.block_keys - 1) / g.block_keys * (g.dv / kTileChannels);
   }
 
-  static HWY_INLINE void Scores(const Tile& tile, const Rows& k, const Span& span,
-                                const Geometry& g, float* s, Ahead& ahead) {
+  static HWY_INLINE void Scores(const Part& part, const BlockRows& k, Ahead& ahead) {
+    const Geometry& g = *part.g;
+    const Tile& tile = *part.tile;
+    const Span& span = part.span;
+    float* s = part.s;
     for (int64_t c = 0; c < g.dk; c += kChain) {
       const float* q = tile.q + c * Lanes::kRows;
       const int64_t depth = std::min(g.dk - c, kChain);
@@ -127,9 +131,12 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
     }
   }
 
-  static HWY_INLINE void Accumulate(const Tile& tile, const Values& values, const Span& span,
-                                    const Geometry& g, const float* s, Ahead& ahead) {
-    const Rows& v = values.rows;
+  static HWY_INLINE void Accumulate(const Part& part, const BlockValues& values, Ahead& ahead) {
+    const Geometry& g = *part.g;
+    const Tile& tile = *part.tile;
+    const Span& span = part.span;
+    const float* s = part.s;
+    const BlockRows& v = values.rows;
     const float* from = v.Row<float>(span.first);
     const float* p = s + span.first * Lanes::kRows;
     const int64_t keys = span.end - span.first;
@@ -145,7 +152,7 @@ struct TileEngine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing> {
     });
   }
 
-  static HWY_INLINE void Seal(const Tile&, const Span&, int64_t /*block_keys*/, float* /*s*/) {}
+  static HWY_INLINE void Seal(const Part&) {}
 };
 
 }  // namespace HWY_NAMESPACE

@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "kernels/tile_f32.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "kernels/attention-inl.h"
+#include "kernels/kernels-inl.h"
 #include "kernels/registry.h"
 #include "kernels/tile_f32-inl.h"
 

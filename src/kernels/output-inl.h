@@ -1,0 +1,98 @@
+// What leaves the kernel: O / l and lse of a tile, or its part of a partial state.
+#if defined(FOVEA_SRC_KERNELS_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SRC_KERNELS_OUTPUT_INL_H_
+#undef FOVEA_SRC_KERNELS_OUTPUT_INL_H_
+#else
+#define FOVEA_SRC_KERNELS_OUTPUT_INL_H_
+#endif
+
+#include <cmath>
+
+#include "kernels/tile-inl.h"
+#include "kernels/views-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea {
+namespace HWY_NAMESPACE {
+
+// The rows of an output tensor that the tile writes: those of query 0 are `index` on the third axis
+// of `batch`.
+HWY_INLINE Destination OutputOf(const Job& job, const Tile& tile, const MutableTensorView& view,
+                                int64_t batch, int64_t index) {
+  Destination out;
+  out.count = tile.count;
+  out.dtype = view.dtype;
+  out.stride = view.stride[3];
+  out.plain = true;
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
+    out.row[r] = RowOf(view, batch, h, index + i);
+    out.plain = out.plain && IsPlainF32(view.dtype, view.stride[3], 0, out.row[r]);
+  });
+  return out;
+}
+
+HWY_INLINE float LogSumExp(float m, float l) {
+  return l == 0.0f ? MinusInfinityScalar() : m + std::log(l);
+}
+
+// log-sum-exp of the rows of a tile.
+HWY_INLINE void LogSumExps(const Tile& tile, float* HWY_RESTRICT lse) {
+  const DF df;
+  for (int r = 0; r < tile.count; r += kLanes) {
+    const size_t n = static_cast<size_t>(std::min(tile.count - r, kLanes));
+    const VF m = hn::LoadN(df, tile.state.m + r, n), l = hn::LoadN(df, tile.state.l + r, n);
+    const VF sum = hn::IfThenElse(hn::IsNaN(l), l, hn::Add(m, hn::Log(df, l)));
+    hn::StoreN(hn::IfThenElse(hn::Eq(l, hn::Zero(df)), MinusInfinity(), sum), df, lse + r, n);
+  }
+}
+
+HWY_INLINE void StoreLse(const KernelCall& call, const SequenceLengths& sequence, int64_t h,
+                         int64_t i, float value) {
+  std::memcpy(RowOf(call.problem->lse, sequence.q_batch, h, sequence.q_first + i), &value,
+              sizeof(value));
+}
+
+// 1 / l, and 0 for rows that have seen nothing.
+HWY_INLINE void InverseDenominators(const float* l, int64_t count, int64_t lanes, float* inverse) {
+  for (int64_t r = 0; r < lanes; ++r) inverse[r] = r >= count || l[r] == 0.0f ? 0.0f : 1.0f / l[r];
+}
+
+// out = O / l and lse; or the tile's part of a partial state.
+template <class Engine>
+HWY_INLINE void StoreOutput(const Job& job, const Tile& tile) {
+  using Lanes = typename Engine::Lanes;
+  const KernelCall& call = job.call;
+  const Item& item = job.item;
+  const Geometry& g = job.g;
+  float* inverse = job.w.row_values;
+  InverseDenominators(Engine::Denominators(tile, g), tile.count, g.tile_lanes, inverse);
+  if (item.partial != nullptr) {
+    const int64_t row = tile.first_row - item.first_row;
+    Destination out;
+    out.count = tile.count;
+    out.dtype = DType::kF32;
+    out.stride = sizeof(float);
+    out.plain = true;
+    for (int r = 0; r < tile.count; ++r)
+      out.row[r] = reinterpret_cast<char*>(item.partial + (row + r) * g.dv);
+    Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
+    float* m = item.partial + item.rows * g.dv;
+    std::copy_n(tile.state.m, tile.count, m + row);
+    std::copy_n(tile.state.l, tile.count, m + item.rows + row);
+    return;
+  }
+  const SequenceLengths& sequence = job.sequence;
+  Lanes::ToRows(tile.o, g.dv, g.dv, inverse,
+                OutputOf(job, tile, call.problem->out, sequence.q_batch, sequence.q_first));
+  if (!call.problem->lse.present()) return;
+  float* lse = job.w.row_values;
+  LogSumExps(tile, lse);
+  ForEachRow(job, tile,
+             [&](int r, int64_t h, int64_t i) { StoreLse(call, sequence, h, i, lse[r]); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
