@@ -94,8 +94,8 @@ class AmxTiles {
         float* to = tiles_[kC][r] + c;
         VF sum = hn::Load(df, to);
         for (int64_t k = 0; k < kAmxRows; ++k) {
-          const VPairs a = BroadcastPair(reinterpret_cast<const char*>(tiles_[kA][r] + k));
-          sum = HWY_NAMESPACE::AddPairProducts(a, LoadPairs(tiles_[kB][k] + c), sum);
+          const VPairs a = BF16Product::Broadcast(reinterpret_cast<const char*>(tiles_[kA][r] + k));
+          sum = BF16Product::MultiplyAdd(a, BF16Product::Load(tiles_[kB][k] + c), sum);
         }
         hn::Store(sum, df, to);
       }

@@ -48,7 +48,7 @@ struct AmxProduct {
 template <class Engine>
 class AmxWork {
  public:
-  HWY_INLINE void Scores(const Tile& tile, const PairRows& k, const Span& span, const Geometry& g,
+  HWY_INLINE void Scores(const Tile& tile, const WordRows& k, const Span& span, const Geometry& g,
                          float* s, Ahead& ahead) {
     const int64_t first = span.first / kAmxRows * kAmxRows, end = RoundUp(span.end, kAmxRows);
     ahead_ = &ahead;
@@ -224,7 +224,7 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
                 Lanes::TileFloats(0, Channels(call.geometry.dk) / 2 - pairs), 0.0f);
   }
 
-  static HWY_INLINE PairRows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
+  static HWY_INLINE WordRows TakeKeys(const KernelCall& call, const Item& item, const Block& block,
                                       const Scratch& w) {
     const TensorView& view = call.problem->k;
     const SequenceLengths& sequence = call.lengths[item.sequence];
