@@ -41,7 +41,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-using BenchedEngine = TileEngine<2>;
+using BenchedEngine = TileF32Engine<2>;
 
 inline Tile BenchedTile(measure::Operands& x) {
   Tile tile = {};

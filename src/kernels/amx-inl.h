@@ -1,9 +1,9 @@
-// AMX's tiles: eight registers of 16 rows of 64 bytes. What one holds is 16 × 16 floats, or 16 rows
-// of 16 pairs of bf16.
+// AMX's tiles: eight registers of 16 rows of 64 bytes. What one holds is 16 × 16 sums, or 16 rows
+// of 16 words (products-inl.h).
 //
 // In assembly: compilers have intrinsics for them only behind build flags, and allocate no tiles,
-// so nothing else touches them. Where the target has none, plain memory and the bf16 products of
-// tile_bf16-inl.h do the same.
+// so nothing else touches them. Where the target has none, plain memory and the vectors of the
+// product do the same.
 #if defined(FOVEA_SRC_KERNELS_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_AMX_INL_H_
 #undef FOVEA_SRC_KERNELS_AMX_INL_H_
@@ -11,14 +11,18 @@
 #define FOVEA_SRC_KERNELS_AMX_INL_H_
 #endif
 
-#include "kernels/tile_bf16-inl.h"
+#include "kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
 constexpr int64_t kAmxRows = 16;
-constexpr int64_t kAmxPairs = 16;  // of a row: 64 bytes
+constexpr int64_t kAmxWords = 16;  // of a row: 64 bytes
+
+// Terms of a sum that an instruction adds.
+template <class Product>
+constexpr int64_t kAmxTerms = Product::kTerms * kAmxWords;
 
 #if HWY_TARGET == HWY_AVX3_SPR
 
@@ -59,9 +63,9 @@ class AmxTiles {
                      : "i"(kTile), "r"(p), "r"(stride)
                      : "memory");
   }
-  // C[r][c] += Σ_k A[r][k] · B[k][c] over 16 pairs k.
+  // C[r][c] += Σ_k A[r][k] · B[k][c] over 16 words k: an instruction for each product.
   template <int kC, int kA, int kB>
-  HWY_INLINE void AddPairProducts() {
+  HWY_INLINE void MultiplyAdd(BF16Product) {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
   }
 };
@@ -86,16 +90,16 @@ class AmxTiles {
                 static_cast<char*>(p) + r * stride);
     }
   }
-  template <int kC, int kA, int kB>
-  void AddPairProducts() {
+  template <int kC, int kA, int kB, class Product>
+  void MultiplyAdd(Product) {
     const DF df;
     for (int64_t r = 0; r < kAmxRows; ++r) {
-      for (int64_t c = 0; c < kAmxPairs; c += kLanes) {
+      for (int64_t c = 0; c < kAmxWords; c += kLanes) {
         float* to = tiles_[kC][r] + c;
         VF sum = hn::Load(df, to);
         for (int64_t k = 0; k < kAmxRows; ++k) {
-          const VPairs a = BroadcastPair(reinterpret_cast<const char*>(tiles_[kA][r] + k));
-          sum = HWY_NAMESPACE::AddPairProducts(a, LoadPairs(tiles_[kB][k] + c), sum);
+          const auto a = Product::Broadcast(reinterpret_cast<const char*>(tiles_[kA][r] + k));
+          sum = Product::MultiplyAdd(a, Product::Load(tiles_[kB][k] + c), sum);
         }
         hn::Store(sum, df, to);
       }
@@ -103,7 +107,7 @@ class AmxTiles {
   }
 
  private:
-  using Row = float[kAmxPairs];
+  using Row = float[kAmxWords];
   HWY_ALIGN Row tiles_[8][kAmxRows];
 };
 

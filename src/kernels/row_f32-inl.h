@@ -9,6 +9,7 @@
 #endif
 
 #include "kernels/pipeline-inl.h"
+#include "kernels/products-inl.h"
 #include "kernels/take-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,11 +18,7 @@ namespace HWY_NAMESPACE {
 
 // Vectors of channels that stay in registers while V streams by, for two query rows at a time, or
 // half as many for four: half of the register file.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-constexpr int kRowChannels = 8;
-#else
-constexpr int kRowChannels = 4;
-#endif
+constexpr int kRowChannels = kManyRegisters ? 8 : 4;
 
 // Lane x of the result, x < 4: the sum of the lanes of the x-th argument. The order of the sum is
 // the same for each.

@@ -7,13 +7,12 @@
 #define FOVEA_SRC_KERNELS_TAKE_BF16_INL_H_
 #endif
 
+#include "kernels/products-inl.h"
 #include "kernels/take-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
-
-using DU32 = hn::RebindToUnsigned<DF>;
 
 // n elements of 16 bits, `stride` bytes apart, side by side.
 HWY_INLINE void CopyHalves(const char* p, int64_t stride, int64_t n, char* to) {
@@ -62,21 +61,16 @@ struct SplitScale {
   }
 };
 
-// Rows of bf16 from `data` on, `stride` bytes apart: of K, at any address; of V, a row of pairs for
-// every two keys.
-struct PairRows {
-  const char* data;
-  int64_t stride;
-};
+// V as rows of pairs, one for every two keys.
 struct PairValues {
-  PairRows rows;
+  WordRows rows;
   const uint64_t* poisoned;  // as in BlockValues
 };
 
 // How they take Q, K and V, and keep O.
 template <class Lanes>
 struct BF16Operands {
-  using Keys = PairRows;
+  using Keys = WordRows;
   using Values = PairValues;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) {
@@ -199,7 +193,7 @@ struct BF16Operands {
       const uint32_t ones = 0x3f803f80;
       std::memcpy(to + dv, &ones, sizeof(ones));
     }
-    const PairRows rows = {reinterpret_cast<const char*>(w.v), stride};
+    const WordRows rows = {reinterpret_cast<const char*>(w.v), stride};
     if (finite || !removes) return {rows, nullptr};
     IsolateNonFinitePairs(w.v, stride / 4, block.n, dv, w.poisoned);
     return {rows, w.poisoned};

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/kernel.h"
 #include "kernels/softmax-inl.h"
@@ -175,32 +174,6 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   tile.has_exponents = false;
   tile.factor = 1.0f;
   return tile;
-}
-
-// A remainder of n < kMost keys or channels: the instance of that size.
-template <int kMost, class F>
-HWY_INLINE void WithRemainder(int64_t n, const F& f) {
-  if constexpr (kMost > 1) {
-    if (n == kMost - 1) {
-      f(std::integral_constant<int, kMost - 1>());
-    } else {
-      WithRemainder<kMost - 1>(n, f);
-    }
-  }
-}
-
-// Whether a multiply-add takes a lane of a vector as the factor of all lanes, which saves the
-// broadcast: then what is broadcast is read a vector at a time.
-constexpr bool kFactorsAreLanes = HWY_TARGET_IS_NEON;
-
-// f(lane) for every lane, each a constant.
-template <class F, int... kLane>
-HWY_INLINE void ForEachLane(const F& f, std::integer_sequence<int, kLane...>) {
-  (f(std::integral_constant<int, kLane>()), ...);
-}
-template <class F>
-HWY_INLINE void ForEachLane(const F& f) {
-  ForEachLane(f, std::make_integer_sequence<int, kLanes>());
 }
 
 // Calls f(r, h, i) for the tile's rows: query head h and query i of row r.

@@ -12,24 +12,24 @@
 #endif
 
 #include "kernels/amx-inl.h"
+#include "kernels/tile_bf16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kAmxStep = 2 * kAmxPairs;  // terms of a sum
-constexpr int64_t kAmxItemRows = 256;        // for which transposing V of a block pays
+constexpr int64_t kAmxItemRows = 256;  // for which transposing V of a block pays
 
-// Vᵀ of a block: for every 32 keys, `channels` rows of their 16 pairs.
+// Vᵀ of a block: for the keys of every step, `channels` rows of their 16 words.
 struct TransposedValues {
   const float* data;
   int64_t channels;
   const uint64_t* poisoned;  // as in BlockValues
 };
 
-// A product that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if `adds`, for
-// 16·row_tiles rows r and all queries of a tile; x in ascending order, 32 terms a step.
-struct AmxProduct {
+// A product of matrices that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if
+// `adds`, for 16·row_tiles rows r and all queries of a tile; x in ascending order, 16 words a step.
+struct SteppedProduct {
   const char* a = nullptr;
   int64_t a_stride = 0;  // bytes, from row to row …
   int64_t a_step = 0;    // … and from step to step
@@ -48,7 +48,7 @@ struct AmxProduct {
 template <class Engine>
 class AmxWork {
  public:
-  HWY_INLINE void Scores(const Part& part, const PairRows& k, Ahead& ahead) {
+  HWY_INLINE void Scores(const Part& part, const WordRows& k, Ahead& ahead) {
     const Geometry& g = *part.g;
     const Tile& tile = *part.tile;
     const Span& span = part.span;
@@ -57,10 +57,10 @@ class AmxWork {
     ahead_ = &ahead;
     scores_.a = k.data + first * k.stride;
     scores_.a_stride = k.stride;
-    scores_.a_step = 2 * kAmxStep;
+    scores_.a_step = kWordBytes * kAmxWords;
     scores_.b = tile.q;
     scores_.c = s + first * kRows;
-    scores_.steps = Engine::Channels(g.dk) / kAmxStep;
+    scores_.steps = Engine::Channels(g.dk) / kStep;
     scores_.row_tiles = (end - first) / kAmxRows;
     s_begin_ = scores_.c;
     s_end_ = s + end * kRows;
@@ -76,22 +76,22 @@ class AmxWork {
     Finish();
     ahead_ = &ahead;
     // Weights of the keys that a step has and the span has not.
-    const int64_t first = span.first / kAmxStep * kAmxStep, end = RoundUp(span.end, kAmxStep);
-    std::fill(p + first / 2 * kRows, p + span.first / 2 * kRows, 0.0f);
-    std::fill(p + (span.end + 1) / 2 * kRows, p + end / 2 * kRows, 0.0f);
+    const int64_t first = span.first / kStep * kStep, end = RoundUp(span.end, kStep);
+    std::fill(WordsOf(p, first), WordsOf(p, span.first), 0.0f);
+    std::fill(WordsOf(p, RoundUp(span.end, Product::kTerms)), WordsOf(p, end), 0.0f);
     for (int row = 0; row < kRows; row += kLanes) {
       const VF alpha = hn::Load(df, tile.state.alpha + row);
       float* o = tile.o + row;
       for (int64_t c = 0; c <= g.dv; ++c, o += kRows)
         hn::Store(hn::Mul(hn::Load(df, o), alpha), df, o);
     }
-    accumulate_.a_step = 4 * v.channels * kAmxPairs;
-    accumulate_.a = reinterpret_cast<const char*>(v.data) + first / kAmxStep * accumulate_.a_step;
-    accumulate_.a_stride = 4 * kAmxPairs;
-    accumulate_.b = p + first / 2 * kRows;
+    accumulate_.a_step = kWordBytes * v.channels * kAmxWords;
+    accumulate_.a = reinterpret_cast<const char*>(v.data) + first / kStep * accumulate_.a_step;
+    accumulate_.a_stride = kWordBytes * kAmxWords;
+    accumulate_.b = WordsOf(p, first);
     accumulate_.c = tile.o;
     accumulate_.adds = true;
-    accumulate_.steps = (end - first) / kAmxStep;
+    accumulate_.steps = (end - first) / kStep;
     accumulate_.row_tiles = v.channels / kAmxRows;
   }
 
@@ -129,10 +129,15 @@ class AmxWork {
   }
 
  private:
-  static constexpr int64_t kRows = Engine::Lanes::kRows, kRowBytes = 4 * kRows;
+  using Product = typename Engine::Product;
+  static constexpr int64_t kStep = kAmxTerms<Product>;  // terms of a sum
+  static constexpr int64_t kRows = Engine::Lanes::kRows, kRowBytes = kWordBytes * kRows;
   static constexpr int kQueryTiles = kRows / kAmxRows;
 
-  HWY_INLINE void Run(AmxProduct& p) {
+  // P of the keys from `key` on, of which a word is the first.
+  static float* WordsOf(float* p, int64_t key) { return p + key / Product::kTerms * kRows; }
+
+  HWY_INLINE void Run(SteppedProduct& p) {
     ahead_->Step();
     if (p.row_tiles > 1) {
       RunStep<2>(p);
@@ -142,7 +147,7 @@ class AmxWork {
   }
 
   template <int kRowTiles>
-  HWY_INLINE void RunStep(AmxProduct& p) {
+  HWY_INLINE void RunStep(SteppedProduct& p) {
     float *const c0 = p.c, *const c1 = p.c + kAmxRows * kRows;
     if (p.step == 0) {
       if (p.adds) {
@@ -159,18 +164,18 @@ class AmxWork {
       }
     }
     const char* a = p.a + p.step * p.a_step;
-    const float* b = p.b + p.step * kAmxPairs * kRows;
+    const float* b = p.b + p.step * kAmxWords * kRows;
     t_.template Load<4>(a, p.a_stride);
     t_.template Load<6>(b, kRowBytes);
-    t_.template AddPairProducts<0, 4, 6>();
+    t_.template MultiplyAdd<0, 4, 6>(Product());
     if constexpr (kQueryTiles > 1) {
       t_.template Load<7>(b + kAmxRows, kRowBytes);
-      t_.template AddPairProducts<1, 4, 7>();
+      t_.template MultiplyAdd<1, 4, 7>(Product());
     }
     if constexpr (kRowTiles > 1) {
       t_.template Load<5>(a + kAmxRows * p.a_stride, p.a_stride);
-      t_.template AddPairProducts<2, 5, 6>();
-      if constexpr (kQueryTiles > 1) t_.template AddPairProducts<3, 5, 7>();
+      t_.template MultiplyAdd<2, 5, 6>(Product());
+      if constexpr (kQueryTiles > 1) t_.template MultiplyAdd<3, 5, 7>(Product());
     }
     if (++p.step < p.steps) return;
     t_.template Store<0>(c0, kRowBytes);
@@ -184,7 +189,7 @@ class AmxWork {
   }
 
   AmxTiles t_;
-  AmxProduct accumulate_, scores_;
+  SteppedProduct accumulate_, scores_;
   Ahead* ahead_ = nullptr;
   float *s_begin_ = nullptr, *s_end_ = nullptr;  // S of scores_ that its factor has not reached
   float factor_ = 1.0f;
@@ -197,6 +202,8 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
   using Lanes = typename Base::Lanes;
   using Pipeline = RunningAlong<TileAmxEngine, AmxWork<TileAmxEngine>>;
   using Values = TransposedValues;
+  using Product = BF16Product;
+  static constexpr int64_t kAmxStep = kAmxTerms<Product>;
   static_assert(Lanes::kRows == kAmxRows || Lanes::kRows == 2 * kAmxRows, "whole tiles");
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
@@ -228,7 +235,7 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
                 Lanes::TileFloats(0, Channels(job.g.dk) / 2 - pairs), 0.0f);
   }
 
-  static HWY_INLINE PairRows TakeKeys(const Job& job, const Block& block) {
+  static HWY_INLINE WordRows TakeKeys(const Job& job, const Block& block) {
     const TensorView& view = job.call.problem->k;
     const KeyRun run = RunFrom(job.call, job.item, view, block.first);
     const int64_t dk = job.g.dk;
@@ -254,15 +261,15 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
     const PairValues values = Base::TakeValues(job, block, true);
     float* const transposed = w.v + Base::ValueFloats(RoundUp(job.g.block_keys, kAmxStep), dv);
     const int64_t stride = values.rows.stride / 4;
-    float* const end = w.v + RoundUp(pairs, kAmxPairs) * stride;
+    float* const end = w.v + RoundUp(pairs, kAmxWords) * stride;
     std::fill(w.v + pairs * stride, end, 0.0f);
     float* to = transposed;
     for (const float* from = w.v; from < end;
-         from += kAmxPairs * stride, to += channels * kAmxPairs) {
-      const float* rows[kAmxPairs];
-      for (int64_t j = 0; j < kAmxPairs; ++j) rows[j] = from + j * stride;
-      TransposeIn<kAmxPairs / kLanes>(rows, Base::OutputColumns(dv), to);
-      std::fill(to + Base::OutputColumns(dv) * kAmxPairs, to + channels * kAmxPairs, 0.0f);
+         from += kAmxWords * stride, to += channels * kAmxWords) {
+      const float* rows[kAmxWords];
+      for (int64_t j = 0; j < kAmxWords; ++j) rows[j] = from + j * stride;
+      TransposeIn<kAmxWords / kLanes>(rows, Base::OutputColumns(dv), to);
+      std::fill(to + Base::OutputColumns(dv) * kAmxWords, to + channels * kAmxWords, 0.0f);
     }
     return {transposed, channels, values.poisoned};
   }

@@ -14,7 +14,7 @@ namespace fovea {
 namespace HWY_NAMESPACE {
 
 const EngineKernels* TileF32Kernels() {
-  static const EngineKernels kernels = TileKernels<TileEngine>();
+  static const EngineKernels kernels = TileKernels<TileF32Engine>();
   return &kernels;
 }
 
