@@ -14,7 +14,7 @@ BENCH = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 def test_names_are_those_of_the_program():
-    with open(os.path.join(BENCH, "workload.cc")) as file:
+    with open(os.path.join(os.path.dirname(BENCH), "src/measure/workload.cc")) as file:
         table = file.read().partition("kNamed[] = {")[2].partition("};")[0]
     assert dict(re.findall(r'\{"(\w+)",\s*"([^"]+)"\}', table)) == workloads._NAMED
 
