@@ -60,20 +60,27 @@ inline Geometry BenchedGeometry(int64_t d) {
   return geometry;
 }
 
+// All keys, of which every row sees every one.
+inline Part BenchedPart(measure::Operands& x, const Geometry& geometry, const Tile& tile) {
+  const Span span = {0, measure::kKeys, false, false, false};
+  return {&geometry, &tile, Block{0, measure::kKeys}, span, x.s};
+}
+
 measure::Pieces BenchedPieces() {
   measure::Pieces pieces;
   pieces.rows = BenchedEngine::Lanes::kRows;
   pieces.scores = [](measure::Operands& x, int64_t d) {
+    const Geometry geometry = BenchedGeometry(d);
+    const Tile tile = BenchedTile(x);
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Scores(BenchedTile(x), Rows{x.kv, d},
-                          Span{0, measure::kKeys, false, false, false}, BenchedGeometry(d), x.s,
-                          ahead);
+    BenchedEngine::Scores(BenchedPart(x, geometry, tile), BlockRows{x.kv, d}, ahead);
   };
   pieces.accumulate = [](measure::Operands& x, int64_t d) {
+    const Geometry geometry = BenchedGeometry(d);
+    const Tile tile = BenchedTile(x);
     Ahead ahead;  // nothing to prefetch
-    BenchedEngine::Accumulate(BenchedTile(x), Values{Rows{x.kv, d}, nullptr},
-                              Span{0, measure::kKeys, false, false, false}, BenchedGeometry(d), x.s,
-                              ahead);
+    BenchedEngine::Accumulate(BenchedPart(x, geometry, tile),
+                              BlockValues{BlockRows{x.kv, d}, nullptr}, ahead);
   };
   pieces.exp = [](measure::Operands& x) {
     const DF df;
@@ -99,7 +106,7 @@ HWY_AFTER_NAMESPACE();
 #include "fovea/target.h"
 
 namespace fovea {
-using PiecesFunction = bench::Pieces();
+using PiecesFunction = measure::Pieces();
 FOVEA_DEFINE_FIND(PiecesFunction, BenchedPieces)
 }  // namespace fovea
 
