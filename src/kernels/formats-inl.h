@@ -104,6 +104,12 @@ HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stri
   return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
 }
 
+// Bytes of n elements side by side, whole units.
+HWY_INLINE int64_t BytesOf(const internal::ElementFormat& format, int64_t n) {
+  return format.element_bytes != 0 ? n * format.element_bytes
+                                   : n / format.unit_elements * format.unit_bytes;
+}
+
 // One format each: Load makes f32 of the n elements from element `first` of a row on, Store makes
 // elements of f32.
 struct FloatElements {

@@ -15,13 +15,14 @@ namespace HWY_NAMESPACE {
 // Every element of the tiles' rows of call.matrix.
 HWY_INLINE void FillMatrix(const Job& job, const Tile* tiles, int count, float value) {
   const MutableTensorView& matrix = *job.call.matrix;
-  float values[kStageColumns];
-  std::fill_n(values, kStageColumns, value);
+  constexpr int64_t kSome = 4 * kStageColumns;
+  float values[kSome];
+  std::fill_n(values, kSome, value);
   for (int t = 0; t < count; ++t) {
     const Destination out = OutputOf(job, tiles[t], matrix, job.item.sequence, 0);
     for (int r = 0; r < out.count; ++r) {
-      for (int64_t j = 0; j < matrix.shape[3]; j += kStageColumns) {
-        StoreRow(values, std::min(matrix.shape[3] - j, kStageColumns), out.dtype,
+      for (int64_t j = 0; j < matrix.shape[3]; j += kSome) {
+        StoreRow(values, std::min(matrix.shape[3] - j, kSome), out.dtype,
                  out.row[r] + j * out.stride, out.stride);
       }
     }

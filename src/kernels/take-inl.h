@@ -42,9 +42,11 @@ HWY_INLINE BlockRows TakeRows(const Job& job, const TensorView& view, const Bloc
 // scale·q·2^−x is packed, and scores are multiplied by 2^x later. |x| is the least that helps, so
 // that channels far smaller than the largest keep what they can. put(c, value) packs a channel.
 template <class F>
-inline HWY_NOINLINE void PackExtremeRow(const char* q, const TensorView& view, double scale, int r,
-                                        Tile& tile, float* stage, const F& put) {
-  const int64_t dk = view.shape[3];
+inline HWY_NOINLINE void PackExtremeRow(const Job& job, Tile& tile, int r, const char* q,
+                                        double scale, const F& put) {
+  const TensorView& view = job.call.problem->q;
+  const int64_t dk = job.g.dk;
+  float* const stage = job.w.stage;
   double max = 0;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
@@ -128,7 +130,7 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
   for (int r = 0; r < tile.count; ++r) {
     if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f)
       continue;
-    PackExtremeRow(row_data[r], view, static_cast<double>(call.scale), r, tile, w.stage,
+    PackExtremeRow(job, tile, r, row_data[r], static_cast<double>(call.scale),
                    [&](int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
   }
 }

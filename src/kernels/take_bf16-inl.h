@@ -150,8 +150,7 @@ struct BF16Operands {
           call.scale == 0.0f)
         continue;
       PackExtremeRow(
-          row_data[r], view, static_cast<double>(scale.power), r, tile, w.stage,
-          [&](int64_t c, float x) {
+          job, tile, r, row_data[r], static_cast<double>(scale.power), [&](int64_t c, float x) {
             const hwy::bfloat16_t rounded = hwy::BF16FromF32(x);
             std::memcpy(reinterpret_cast<char*>(tile.q + Lanes::Index(r, c / 2, 0)) + 2 * (c % 2),
                         &rounded, 2);
