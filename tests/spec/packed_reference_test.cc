@@ -37,32 +37,6 @@ Problem Alone(const Problem& packed, const Sequence& sequence, int64_t b) {
   return alone;
 }
 
-// B = 3: packed queries of lengths 2, 0 and 3, packed or dense keys.
-struct Packed {
-  Example e;
-  std::vector<float> bias;
-  int32_t cu_q[4] = {1, 3, 3, 6};
-  int64_t cu_k[4] = {0, 4, 5, 6};
-  int32_t q_lengths[3] = {2, 0, 2};
-  int32_t parents[9] = {-1, 0, 0, -1, -1, -1, -1, -1, 0};
-
-  explicit Packed(bool packed_keys)
-      : e(packed_keys ? MakeSizes(1, 2, 1, 7, 7, 2, 3) : MakeSizes(1, 2, 1, 7, 12, 2, 3)) {
-    if (packed_keys) {
-      e.problem.cu_seqlens_k = View(const_cast<const int64_t*>(cu_k), {4});
-    } else {
-      e.problem.k = Input(e.k.data(), {3, 1, 4, 2});
-      e.problem.v = Input(e.v.data(), {3, 1, 4, 3});
-    }
-    bias = Numbers(3).Take(3 * 2 * 3 * 4);
-    e.problem.cu_seqlens_q = View(const_cast<const int32_t*>(cu_q), {4});
-    e.problem.score.causal = Causal::kBottomRight;
-    e.problem.score.bias = Input(bias.data(), {3, 2, 3, 4});
-    e.problem.score.q_lengths = View(const_cast<const int32_t*>(q_lengths), {3});
-    e.problem.score.parents = View(const_cast<const int32_t*>(parents), {3, 3});
-  }
-};
-
 TEST(Packed, EachSequenceIsTheSequenceAlone) {
   for (bool packed_keys : {true, false}) {
     Packed p(packed_keys);
