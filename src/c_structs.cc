@@ -143,6 +143,7 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
   score.causal = static_cast<Causal>(p.causal);
   if (p.has_window != 0) score.window = {p.window_left, p.window_right};
   if (p.has_query_offset != 0) score.query_offset = p.query_offset;
+  score.function = {p.score_function, p.score_context};
   return Status();
 }
 

@@ -44,8 +44,9 @@ enum class Axis : uint8_t {
   kSizeOfV,
   kQueryBlocks,  // of the block map
   kKeyBlocks,
+  kEnds,  // begin and end of an interval
 };
-constexpr int kAxes = static_cast<int>(Axis::kKeyBlocks) + 1;
+constexpr int kAxes = static_cast<int>(Axis::kEnds) + 1;
 
 struct Shape {
   int8_t rank;
@@ -76,6 +77,8 @@ inline constexpr Shape kBlocks =
 inline constexpr Shape kPerHead = Exactly(Axis::kHeadsOfQ);
 inline constexpr Shape kPerSequence = Exactly(Axis::kB);
 inline constexpr Shape kPerQuery = Exactly(Axis::kB, Axis::kTq);
+// Sequences may share theirs.
+inline constexpr Shape kRangePerQuery = {3, 3, 1, {Axis::kB, Axis::kTq, Axis::kEnds}};
 
 struct TensorRow {
   const char* name;  // of messages
@@ -155,17 +158,23 @@ inline constexpr auto kTensors = std::make_tuple(
            [](auto& p) -> auto& { return ScoreOf(p).q_lengths; }},
     Tensor{Input("kv_lengths", kPerSequence, kIntegers).ByPlans().ValuesBound(),
            [](auto& p) -> auto& { return ScoreOf(p).kv_lengths; }},
+    Tensor{Input("head_scales", kPerHead, kF32),
+           [](auto& p) -> auto& { return ScoreOf(p).head_scales; }},
     Tensor{Input("alibi_slopes", kPerHead, kF32),
            [](auto& p) -> auto& { return ScoreOf(p).alibi_slopes; }},
     Tensor{Input("sinks", kPerHead, kF32), [](auto& p) -> auto& { return ScoreOf(p).sinks; }},
     Tensor{Input("bias", kPairs, kFloats).TypeBound().Walked(),
            [](auto& p) -> auto& { return ScoreOf(p).bias; }},
+    Tensor{Input("bias_scales", kPerHead, kF32),
+           [](auto& p) -> auto& { return ScoreOf(p).bias_scales; }},
     Tensor{Input("mask", kPairs, kBooleans).Walked(),
            [](auto& p) -> auto& { return ScoreOf(p).mask; }},
     Tensor{Input("block_map.visible", kBlocks, kBooleans),
            [](auto& p) -> auto& { return MapIn(ScoreOf(p).block_map); }},
     Tensor{Input("parents", kPerQuery, kIntegers),
-           [](auto& p) -> auto& { return ScoreOf(p).parents; }});
+           [](auto& p) -> auto& { return ScoreOf(p).parents; }},
+    Tensor{Input("key_ranges", kRangePerQuery, kIntegers),
+           [](auto& p) -> auto& { return ScoreOf(p).key_ranges; }});
 
 constexpr int kTensorCount = static_cast<int>(std::tuple_size_v<decltype(kTensors)>);
 

@@ -134,6 +134,7 @@ AxisSizes AxesOf(const Problem& problem, const ProblemSizes& s) {
   set(Axis::kSizeOfV, s.dv, "v.shape[3]");
   set(Axis::kQueryBlocks, blocks(s.Tq, map.queries), "Tq / block_map.queries, rounded up");
   set(Axis::kKeyBlocks, blocks(s.Tk, map.keys), "Tk / block_map.keys, rounded up");
+  set(Axis::kEnds, 2, "begin and end");
   return axes;
 }
 

@@ -73,6 +73,7 @@ HWY_INLINE void ScorePart(const Job& job, const BlockWalk<Engine>& walk, int n,
 
 template <class Engine>
 void Attend(const KernelCall& call, const Item& item, char* scratch) {
+  using Lanes = typename Engine::Lanes;
   const Job job = BeginJob<Engine>(call, item, scratch);
   // 1. Pack scale·Q of every tile; m = −inf, l = 0, O = 0.
   Tile tiles[kMaxTiles];
@@ -80,6 +81,7 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
   {
     typename Engine::Pipeline pipeline;
     Ahead ahead;
+    RemovedByFunction removed;
     BlockWalk<Engine> walk(job, tiles, count);
     while (walk.Next()) {
       // 2. Take K and V of a block once for all tiles: in place, widened or copied.
@@ -89,11 +91,12 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
       for (int n = 0; n < walk.parts(); ++n) {
         const Part& part = walk.part(n);
         ScorePart<Engine>(job, walk, n, k, pipeline, ahead);  // 3. S = scale·Q·Kᵀ, modified, masked
-        pipeline.Softmax(part);                               // 4. S → P, m, l, alpha
-        pipeline.Accumulate(part, v, ahead);                  // 5. O = alpha·O + P·V
+        if (v.poisoned != nullptr) removed.Note<Lanes>(job, part, v.poisoned);
+        pipeline.Softmax(part);               // 4. S → P, m, l, alpha
+        pipeline.Accumulate(part, v, ahead);  // 5. O = alpha·O + P·V
         if (v.poisoned == nullptr) continue;
         pipeline.Complete();
-        AddPoisoned<Engine>(job, part, v.poisoned);
+        AddPoisoned<Engine>(job, part, v.poisoned, removed);
       }
       pipeline.Complete();
     }

@@ -60,7 +60,7 @@ class BlockWalk {
     for (; next_ < keys_.end;) {
       block_ = {next_, std::min(block_keys, job_.item.keys.end - next_)};
       next_ += block_keys;
-      removes_ = score.bias.present();
+      removes_ = score.bias.present() || score.function.present();
       parts_ = 0;
       for (int t = 0; t < count_; ++t) {
         const Span span = SpanOf<typename Engine::Lanes>(job_, tiles_[t], block_);

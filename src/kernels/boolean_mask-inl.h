@@ -8,7 +8,6 @@
 #endif
 
 #include "kernels/tile-inl.h"
-#include "kernels/views-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {

@@ -20,7 +20,9 @@ namespace fovea {
 struct Geometry {
   int64_t dk = 0;
   int64_t dv = 0;
-  int64_t group = 1;       // Hq / Hkv
+  int64_t group = 1;  // Hq / Hkv
+  // Score::head_scales are given: engines that multiply scores by a factor keep one for each row.
+  bool scales_heads = false;
   int32_t tile_rows = 1;   // rows of a tile that are used …
   int32_t tile_lanes = 1;  // … and stored: a multiple of the vector length in the tile engine
   int32_t tiles = 1;       // tiles of an item: K and V of a block are taken once for all of them

@@ -8,7 +8,6 @@
 #endif
 
 #include "kernels/tile-inl.h"
-#include "kernels/views-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -76,6 +75,17 @@ inline HWY_NOINLINE Seen SeenThroughBlockMap(const Job& job, const TileQueries& 
   return seen;
 }
 
+// What the rows' own intervals leave of the keys: between those of two rows there may be a hole.
+inline HWY_NOINLINE KeyRange SeenByRows(const Tile& tile, const KeyRange& keys) {
+  KeyRange seen = {keys.end, keys.first};
+  for (int r = 0; r < tile.count; ++r) {
+    const KeyRange row = Intersection(keys, tile.visible[r]);
+    if (row.first == row.end) continue;
+    seen = {std::min(seen.first, row.first), std::max(seen.end, row.end)};
+  }
+  return seen;
+}
+
 // The part of the block that the tile computes. Its end is cut to what some row sees; its start
 // too, in steps that keep the order of sums.
 template <class Lanes>
@@ -88,6 +98,10 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
   Span span = {0, 0, false, false, false};
   if (keys.first >= keys.end) return span;
   if (call.stage >= ScoreStage::kMasked) {
+    if (score.key_ranges.present()) {
+      keys = SeenByRows(tile, keys);
+      if (keys.first >= keys.end) return span;
+    }
     const bool has_map = call.mask_map.entries != nullptr;
     span.masked = score.mask.present() && !has_map;
     span.in_tree = score.parents.present() && keys.end > job.sequence.offset;

@@ -56,24 +56,60 @@ HWY_INLINE void AddRows(const Job& job, const Part& part, const RowId* row_of, c
   }
 }
 
-// S += bias.
+// How a bias is used: scales[r] multiplies it for row r (null: 1), or it only removes pairs.
+struct BiasUse {
+  const float* scales = nullptr;
+  bool only_removes = false;
+};
+
+// What n elements of a bias add for a row: scale·b, finite where b is; −inf where b is −inf,
+// whatever the scale. Or, where the bias only removes, 0 in the place of all other elements.
+inline HWY_NOINLINE void UseBias(const BiasUse& use, float scale, int64_t n, float* b) {
+  const DF df;
+  const VF infinity = hn::Set(df, -MinusInfinityScalar());
+  const VF most = hn::Set(df, hwy::HighestValue<float>());
+  const VF factor = hn::Set(df, scale);
+  for (int64_t j = 0; j < n; j += kLanes) {
+    const size_t left = static_cast<size_t>(std::min<int64_t>(n - j, kLanes));
+    const VF x = hn::LoadN(df, b + j, left);
+    const VF product = hn::Mul(x, factor);
+    const VF saturated = ClampAbove(ClampBelow(product, hn::Neg(most)), most);
+    VF added = hn::IfThenElse(hn::Lt(hn::Abs(x), infinity), saturated, product);
+    if (use.only_removes) added = hn::Zero(df);
+    hn::StoreN(hn::IfThenElse(hn::Eq(x, hn::Neg(infinity)), x, added), df, b + j, left);
+  }
+}
+
+// A row of a bias and what multiplies it.
+struct ScaledRow {
+  const char* row;
+  float scale;
+  bool operator==(const ScaledRow& other) const { return row == other.row && scale == other.scale; }
+};
+
+// S += bias, as `use` says.
 template <class Lanes>
-inline HWY_NOINLINE void AddBias(const Job& job, const Part& part, const Broadcast& from) {
+inline HWY_NOINLINE void AddBias(const Job& job, const Part& part, const Broadcast& from,
+                                 const BiasUse& use) {
   const Block& block = part.block;
-  const char* row_of[kMaxTileLanes];
-  ForEachRow(job, *part.tile,
-             [&](int r, int64_t h, int64_t i) { row_of[r] = from.Row(job.item.sequence, h, i); });
+  ScaledRow row_of[kMaxTileLanes];
+  ForEachRow(job, *part.tile, [&](int r, int64_t h, int64_t i) {
+    row_of[r] = {from.Row(job.item.sequence, h, i), use.scales == nullptr ? 1.0f : use.scales[r]};
+  });
   const bool copies = from.dtype == DType::kF32 && from.stride[3] == sizeof(float);
+  const bool changes = use.scales != nullptr || use.only_removes;
   // Always staged: rows of a bias tend to be a multiple of 4 KiB apart, and a transpose would read
   // each of their lines several times.
-  AddRows<Lanes>(
-      job, part, row_of, [&](const char* row, int64_t key, int64_t n, float* staged) HWY_ATTR {
-        if (copies) {
-          CopyBytes(row + (block.first + key) * from.stride[3], n * from.stride[3], staged);
-        } else {
-          LoadFrom(from, row, block.first + key, n, staged);
-        }
-      });
+  AddRows<Lanes>(job, part, row_of,
+                 [&](const ScaledRow& scaled, int64_t key, int64_t n, float* staged) HWY_ATTR {
+                   if (copies) {
+                     CopyBytes(scaled.row + (block.first + key) * from.stride[3],
+                               n * from.stride[3], staged);
+                   } else {
+                     LoadFrom(from, scaled.row, block.first + key, n, staged);
+                   }
+                   if (changes) UseBias(use, scaled.scale, n, staged);
+                 });
 }
 
 // S = −inf where the block map is false.
@@ -122,9 +158,12 @@ inline HWY_NOINLINE void RemoveByTree(const Job& job, const Part& part) {
 // vectors.
 template <class Lanes>
 HWY_INLINE void AddKeyBias(const Part& part, const Broadcast& from, const char* from_row,
-                           float* HWY_RESTRICT row) {
+                           const BiasUse& use, float* HWY_RESTRICT row) {
   const Span& span = part.span;
-  LoadFrom(from, from_row, part.block.first + span.first, span.end - span.first, row + span.first);
+  const int64_t n = span.end - span.first;
+  LoadFrom(from, from_row, part.block.first + span.first, n, row + span.first);
+  if (use.scales != nullptr || use.only_removes)
+    UseBias(use, use.scales == nullptr ? 1.0f : use.scales[0], n, row + span.first);
   for (int64_t key = span.end; key % Lanes::kKeyStep != 0; ++key) row[key] = 0.0f;
   ForEachScore<Lanes>(part, [&](VF score, int64_t, int64_t key)
                                 HWY_ATTR { return Biased(score, Lanes::PerKey(row, key)); });
@@ -132,12 +171,14 @@ HWY_INLINE void AddKeyBias(const Part& part, const Broadcast& from, const char* 
 
 // S += view, which removes where it is −inf or false.
 template <class Lanes>
-HWY_INLINE void AddView(const Job& job, const Part& part, const TensorView& view) {
+HWY_INLINE void AddView(const Job& job, const Part& part, const TensorView& view,
+                        const BiasUse& use = {}) {
   const Item& item = job.item;
   const int64_t group = job.g.group;
   const Broadcast from = BroadcastView(view);
-  if (from.stride[2] == 0 && (from.stride[1] == 0 || group == 1)) {
-    return AddKeyBias<Lanes>(part, from, from.Row(item.sequence, item.kv_head * group, 0),
+  const bool one_head = group == 1 || (from.stride[1] == 0 && use.scales == nullptr);
+  if (from.stride[2] == 0 && one_head) {
+    return AddKeyBias<Lanes>(part, from, from.Row(item.sequence, item.kv_head * group, 0), use,
                              job.w.mask_words);
   }
   if constexpr (Lanes::kKeyStep == 1) {
@@ -145,7 +186,36 @@ HWY_INLINE void AddView(const Job& job, const Part& part, const TensorView& view
       return RemoveMasked<Lanes>(job, part, from);
     }
   }
-  AddBias<Lanes>(job, part, from);
+  AddBias<Lanes>(job, part, from, use);
+}
+
+// S through the caller's function: rows of queries that exist, never padding.
+template <class Lanes>
+inline HWY_NOINLINE void CallFunction(const Job& job, const Part& part) {
+  const ScoreFunction& function = job.call.problem->score.function;
+  int64_t heads[kMaxTileLanes], positions[kMaxTileLanes], rows = 0;
+  ForEachRow(job, *part.tile, [&](int r, int64_t h, int64_t i) {
+    if (i >= job.sequence.q_length) return;  // and so are all rows behind it
+    heads[r] = h;
+    positions[r] = i + job.sequence.offset;
+    rows = r + 1;
+  });
+  if (rows == 0) return;
+  const int64_t block_keys = job.g.block_keys;
+  const auto index = [&](int64_t row, int64_t key) { return Lanes::Index(row, key, block_keys); };
+  ScoreBlock block = {};
+  block.size = sizeof(block);
+  block.scores = part.s + index(0, part.span.first);
+  block.rows = rows;
+  block.keys = part.span.end - part.span.first;
+  block.row_stride = index(1, 0) - index(0, 0);
+  block.key_stride = index(0, 1) - index(0, 0);
+  block.heads = heads;
+  block.query_positions = positions;
+  block.first_key_position = part.block.first + part.span.first;
+  block.sequence = job.item.sequence;
+  block.offset = job.sequence.offset;
+  function.apply(function.context, &block);
 }
 
 // Natural scores in; out come those after the steps up to call.stage, but for what position
@@ -196,8 +266,20 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
       return hn::NegMulAdd(Lanes::PerRow(slope, row), distance, s);
     });
   }
-  // 4. bias, and what mask, block map and tree remove
-  if (score.bias.present()) AddView<Lanes>(job, part, score.bias);
+  // 4. bias and the caller's function, which brings no pair back that the bias has removed
+  if (score.bias.present()) {
+    BiasUse use;
+    if (score.bias_scales.present()) {
+      PerHead(job, tile, score.bias_scales, job.w.row_values);
+      use.scales = job.w.row_values;
+    }
+    AddView<Lanes>(job, part, score.bias, use);
+  }
+  if (score.function.present()) {
+    CallFunction<Lanes>(job, part);
+    if (score.bias.present()) AddView<Lanes>(job, part, score.bias, {nullptr, true});
+  }
+  // 5. what mask, block map and tree remove
   if (span.masked && score.mask.present()) AddView<Lanes>(job, part, score.mask);
   if (span.masked && score.block_map.visible.present()) RemoveByBlockMap<Lanes>(job, part);
   if (span.in_tree) RemoveByTree<Lanes>(job, part);

@@ -138,9 +138,42 @@ class Removals {
   const char* row_[2][kMaxTileLanes];
 };
 
+constexpr int64_t kMostBlockKeys = 128;  // of any plan
+
+// Which pairs of a part the caller's score function has removed, of the keys where V holds NaN:
+// only the scores know it, so it is noted before softmax takes their place.
+class RemovedByFunction {
+ public:
+  template <class Lanes>
+  HWY_INLINE void Note(const Job& job, const Part& part, const uint64_t* poisoned) {
+    if (job.call.problem->score.function.present()) NoteScores<Lanes>(job, part, poisoned);
+  }
+  bool Has(const Job& job, int r, int64_t j) const {
+    return job.call.problem->score.function.present() && (rows_[j] >> r & 1) != 0;
+  }
+
+ private:
+  template <class Lanes>
+  HWY_NOINLINE void NoteScores(const Job& job, const Part& part, const uint64_t* poisoned) {
+    HWY_DASSERT(part.block.n <= kMostBlockKeys);
+    for (int64_t j = part.span.first; j < part.span.end; ++j) {
+      if ((poisoned[j / 64] >> (j % 64) & 1) == 0) continue;
+      rows_[j] = 0;
+      for (int r = 0; r < part.tile->count; ++r) {
+        const float s = part.s[Lanes::Index(r, j, job.g.block_keys)];
+        rows_[j] |= uint64_t{s == MinusInfinityScalar()} << r;
+      }
+    }
+  }
+
+  uint64_t rows_[kMostBlockKeys];  // bit r: row r
+};
+static_assert(kMaxTileLanes <= 64, "a bit for each row");
+
 // Adds p·v for the non-finite elements of V that TakeValues left out, in the rows that do see them.
 template <class Engine>
-inline HWY_NOINLINE void AddPoisoned(const Job& job, const Part& part, const uint64_t* poisoned) {
+inline HWY_NOINLINE void AddPoisoned(const Job& job, const Part& part, const uint64_t* poisoned,
+                                     const RemovedByFunction& removed) {
   using Lanes = typename Engine::Lanes;
   const Geometry& g = job.g;
   const TensorView& v = job.call.problem->v;
@@ -152,7 +185,8 @@ inline HWY_NOINLINE void AddPoisoned(const Job& job, const Part& part, const uin
     const int64_t key = part.block.first + j;
     bool loaded = false;
     ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
-      if (key < tile.visible[r].first || key >= tile.visible[r].end || removals.Has(r, h, i, key))
+      if (key < tile.visible[r].first || key >= tile.visible[r].end || removals.Has(r, h, i, key) ||
+          removed.Has(job, r, j))
         return;
       if (!loaded)
         LoadRow({RunFrom(job.call, job.item, v, key).row, v.dtype, v.stride[3]}, 0, g.dv, v_row);

@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "kernels/tile-inl.h"
-#include "kernels/views-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {

@@ -14,7 +14,9 @@
 //                   read
 //   BroadcastLane   a lane of a vector in every lane
 //   MultiplyAdd     sum + Σ x·y over the terms of every lane's words, in an order of its own
-//   Scores          sums of q·k times `factor`, in natural units …
+//   Factor          what sums of q·k must be multiplied by, for a vector of rows: that of each
+//                   row, or (factors null) the one of all
+//   Scores          sums of q·k times that factor, in natural units …
 //   AddScores       … and the same plus scores that are there
 #if defined(FOVEA_SRC_KERNELS_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_PRODUCTS_INL_H_
@@ -79,8 +81,9 @@ struct F32Product {
     return hn::BroadcastLane<kLane>(x);
   }
   static HWY_INLINE Sums MultiplyAdd(Words x, Words y, Sums sum) { return hn::MulAdd(x, y, sum); }
-  static HWY_INLINE VF Scores(Sums sum, float /*factor*/) { return sum; }
-  static HWY_INLINE VF AddScores(Sums sum, float /*factor*/, VF s) { return hn::Add(s, sum); }
+  static HWY_INLINE VF Factor(const float*, float, int64_t) { return hn::Zero(DF()); }
+  static HWY_INLINE VF Scores(Sums sum, VF /*factor*/) { return sum; }
+  static HWY_INLINE VF AddScores(Sums sum, VF /*factor*/, VF s) { return hn::Add(s, sum); }
 };
 
 using DPairs = hn::Repartition<hwy::bfloat16_t, DF>;
@@ -167,12 +170,11 @@ struct BF16Product {
       return hn::MulAdd(hn::PromoteEvenTo(df, x), hn::PromoteEvenTo(df, y), sum);
     }
   }
-  static HWY_INLINE VF Scores(Sums sum, float factor) {
-    return hn::Mul(sum, hn::Set(DF(), factor));
+  static HWY_INLINE VF Factor(const float* factors, float factor, int64_t row) {
+    return factors != nullptr ? hn::Load(DF(), factors + row) : hn::Set(DF(), factor);
   }
-  static HWY_INLINE VF AddScores(Sums sum, float factor, VF s) {
-    return hn::MulAdd(sum, hn::Set(DF(), factor), s);
-  }
+  static HWY_INLINE VF Scores(Sums sum, VF factor) { return hn::Mul(sum, factor); }
+  static HWY_INLINE VF AddScores(Sums sum, VF factor, VF s) { return hn::MulAdd(sum, factor, s); }
 };
 
 }  // namespace HWY_NAMESPACE

@@ -38,6 +38,35 @@ HWY_INLINE BlockRows TakeRows(const Job& job, const TensorView& view, const Bloc
   return {copy, stride};
 }
 
+// What scores of query head h are multiplied by. A double holds the product of any two floats.
+HWY_INLINE double ScaleOf(const KernelCall& call, int64_t h) {
+  const TensorView& factors = call.problem->score.head_scales;
+  const double scale = static_cast<double>(call.scale);
+  if (!factors.present()) return scale;
+  const char* p = static_cast<const char*>(factors.data) + h * factors.stride[0];
+  return scale * static_cast<double>(ReadAs<float>(p));
+}
+
+// Whether x, rounded to a float, is a normal one.
+HWY_INLINE bool IsNormalFloat(double x) {
+  return std::abs(x) >= 0x1p-126 && std::abs(x) <= static_cast<double>(hwy::HighestValue<float>());
+}
+
+// x as a float; the largest or the smallest one of its sign where it is none, so that 0·x is 0 and
+// inf·x is infinite. NaN stays NaN.
+HWY_INLINE float InFloats(double x) {
+  if (IsNormalFloat(x) || !(std::abs(x) > 0)) return static_cast<float>(x);
+  const double least = 0x1p-126, most = static_cast<double>(hwy::HighestValue<float>());
+  return static_cast<float>(std::copysign(std::abs(x) < 1 ? least : most, x));
+}
+
+// values[r] = f(h) of the head of every row; padding rows repeat row 0, as they do in Q.
+template <class F>
+HWY_INLINE void PerRowOf(const Job& job, const Tile& tile, float* values, const F& f) {
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t) { values[r] = f(h); });
+  for (int64_t r = tile.count; r < job.g.tile_lanes; ++r) values[r] = values[0];
+}
+
 // A row whose scale·q overflows, or is so small that it loses bits, though its scores need not:
 // scale·q·2^−x is packed, and scores are multiplied by 2^x later. |x| is the least that helps, so
 // that channels far smaller than the largest keep what they can. put(c, value) packs a channel.
@@ -58,7 +87,6 @@ inline HWY_NOINLINE void PackExtremeRow(const Job& job, Tile& tile, int r, const
   if (max == 0 || !std::isfinite(max)) return;
   const int e = std::ilogb(max);
   const int exponent = e > 126 ? e - 126 : e < -60 ? e + 60 : 0;
-  if (exponent == 0) return;
   for (int64_t c = 0; c < dk; c += kStageColumns) {
     const int64_t n = std::min(dk - c, kStageColumns);
     LoadRow({q, view.dtype, view.stride[3]}, c, n, stage);
@@ -66,9 +94,27 @@ inline HWY_NOINLINE void PackExtremeRow(const Job& job, Tile& tile, int r, const
       put(c + x, static_cast<float>(std::ldexp(static_cast<double>(stage[x]) * scale, -exponent)));
     }
   }
-  tile.exponent[0][r] = static_cast<float>(std::ldexp(1.0, exponent / 2));
-  tile.exponent[1][r] = static_cast<float>(std::ldexp(1.0, exponent - exponent / 2));
-  tile.has_exponents = true;
+  // Beyond ±2^±127 each score overflows, or counts as 0, whatever the rest of the factor.
+  const int half = std::clamp(exponent / 2, -127, 127);
+  const int rest = std::clamp(exponent - exponent / 2, -127, 127);
+  tile.exponent[0][r] = static_cast<float>(std::ldexp(1.0, half));
+  tile.exponent[1][r] = static_cast<float>(std::ldexp(1.0, rest));
+  tile.has_exponents = tile.has_exponents || exponent != 0;
+}
+
+// The same for every row that needs it, by the largest |x| of its scaled channels. scale_of(h) is
+// what head h multiplies Q by; put(r, c, x) packs a channel.
+template <class Scale, class F>
+HWY_INLINE void PackExtremeRows(const Job& job, Tile& tile, const float* max_abs,
+                                const char* const* rows, const Scale& scale_of, const F& put) {
+  std::fill_n(tile.exponent[0], 2 * job.g.tile_lanes, 1.0f);
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t) {
+    const bool usual = max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f;
+    if (usual && !job.g.scales_heads) return;
+    const double scale = scale_of(h);
+    if (scale == 0 || (usual && IsNormalFloat(scale))) return;
+    PackExtremeRow(job, tile, r, rows[r], scale, [&](int64_t c, float x) { put(r, c, x); });
+  });
 }
 
 // Where the rows of Q lie that the tile has. Padding rows see nothing, and in a packed batch they
@@ -114,9 +160,12 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
     }
   }
 
-  const VF scale = hn::Set(df, call.scale);
+  const bool per_head = g.scales_heads;
   float* max_abs = w.row_values;
+  float* scales = max_abs + g.tile_lanes;
+  if (per_head) PerRowOf(job, tile, scales, [&](int64_t h) { return InFloats(ScaleOf(call, h)); });
   for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
+    const VF scale = per_head ? Lanes::PerRow(scales, row) : hn::Set(df, call.scale);
     VF max = hn::Zero(df);
     for (int64_t c = 0; c < g.dk; c += Lanes::kKeyStep) {
       float* p = tile.q + Lanes::Index(row, c, g.dk);
@@ -126,13 +175,9 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
     }
     Lanes::StorePerRow(Lanes::FoldMax(max), max_abs, row);
   }
-  std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
-  for (int r = 0; r < tile.count; ++r) {
-    if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) || call.scale == 0.0f)
-      continue;
-    PackExtremeRow(job, tile, r, row_data[r], static_cast<double>(call.scale),
-                   [&](int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
-  }
+  PackExtremeRows(
+      job, tile, max_abs, row_data, [&](int64_t h) { return ScaleOf(call, h); },
+      [&](int r, int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
 }
 
 // How engines that multiply in f32 take Q, K and V, and keep P and O.

@@ -53,11 +53,12 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
 // scale = power · rest, power a power of two and 1 ≤ |rest| < 2, or both 0: products with Q as it
 // is may overflow that a scale of 0 makes 0.
 struct SplitScale {
-  float power, rest;
-  explicit SplitScale(float scale) {
+  double power;
+  float rest;
+  explicit SplitScale(double scale) {
     int exponent;
-    rest = 2 * std::frexp(scale, &exponent);
-    power = rest == 0 ? 0.0f : std::ldexp(1.0f, exponent - 1);
+    rest = static_cast<float>(2 * std::frexp(scale, &exponent));
+    power = rest == 0 ? 0.0 : std::ldexp(1.0, exponent - 1);
   }
 };
 
@@ -98,8 +99,15 @@ struct BF16Operands {
     const Geometry& g = job.g;
     const Scratch& w = job.w;
     const TensorView& view = call.problem->q;
-    const SplitScale scale(call.scale);
-    tile.factor = scale.rest;
+    const auto scale_of = [&call](int64_t h) { return SplitScale(ScaleOf(call, h)); };
+    const bool per_head = g.scales_heads;
+    const SplitScale all(static_cast<double>(call.scale));
+    tile.factor = all.rest;
+    if (per_head) {
+      float* factors = w.factors + (tile.exponent[0] - w.exponents) / 2;
+      PerRowOf(job, tile, factors, [&](int64_t h) { return scale_of(h).rest; });
+      tile.factors = factors;
+    }
     const char* row_data[kMaxTileLanes];
     FindQueries(job, tile, row_data);
     // Pairs of channels are transposed as if they were floats.
@@ -125,10 +133,14 @@ struct BF16Operands {
       }
     }
 
-    const VF power = hn::Set(df, scale.power);
     const auto second = hn::Set(du, 0xffff0000u);
     float* max_abs = w.row_values;
+    float* powers = max_abs + g.tile_lanes;
+    if (per_head)
+      PerRowOf(job, tile, powers, [&](int64_t h) { return InFloats(scale_of(h).power); });
     for (int64_t row = 0; row < tile.count; row += kLanes) {
+      const VF power =
+          per_head ? hn::Load(df, powers + row) : hn::Set(df, static_cast<float>(all.power));
       VF max = hn::Zero(df);
       for (int64_t c = 0; c < (g.dk + 1) / 2; ++c) {
         float* p = tile.q + Lanes::Index(row, c, 0);
@@ -144,18 +156,13 @@ struct BF16Operands {
       }
       hn::Store(max, df, max_abs + row);
     }
-    std::fill_n(tile.exponent[0], 2 * g.tile_lanes, 1.0f);
-    for (int r = 0; r < tile.count; ++r) {
-      if ((max_abs[r] <= hwy::HighestValue<float>() && max_abs[r] >= 0x1p-60f) ||
-          call.scale == 0.0f)
-        continue;
-      PackExtremeRow(
-          job, tile, r, row_data[r], static_cast<double>(scale.power), [&](int64_t c, float x) {
-            const hwy::bfloat16_t rounded = hwy::BF16FromF32(x);
-            std::memcpy(reinterpret_cast<char*>(tile.q + Lanes::Index(r, c / 2, 0)) + 2 * (c % 2),
-                        &rounded, 2);
-          });
-    }
+    PackExtremeRows(
+        job, tile, max_abs, row_data, [&](int64_t h) { return scale_of(h).power; },
+        [&](int r, int64_t c, float x) {
+          const hwy::bfloat16_t rounded = hwy::BF16FromF32(x);
+          std::memcpy(reinterpret_cast<char*>(tile.q + Lanes::Index(r, c / 2, 0)) + 2 * (c % 2),
+                      &rounded, 2);
+        });
   }
 
   static HWY_INLINE Keys TakeKeys(const Job& job, const Block& block) {

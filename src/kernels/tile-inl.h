@@ -12,6 +12,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/softmax-inl.h"
+#include "kernels/views-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -62,9 +63,12 @@ struct Tile {
   // per row: the product of both is 2^exponent, which scores must be multiplied by
   float* exponent[2];
   bool has_exponents;  // some exponent is not 0
-  float factor;        // what Scores multiplies by, for engines that pack Q without it
-  KeyRange any;        // every key that some row sees lies in here
-  KeyRange all;        // every row sees these
+  // What Scores multiplies by, for engines that pack Q without it: one for each row, or, where they
+  // are null, the one for all.
+  const float* factors;
+  float factor;
+  KeyRange any;  // every key that some row sees lies in here
+  KeyRange all;  // every row sees these
 };
 
 // The row stride in bytes, and its multiples, that puts the rows a tile's micro-kernels read at
@@ -74,7 +78,7 @@ constexpr int64_t kTileAliasing = 4096;
 // A worker's scratch, carved from one piece of memory.
 struct Scratch {
   ScratchHeader* header;
-  float *q, *o, *m, *l, *alpha, *exponents, *row_values;
+  float *q, *o, *m, *l, *alpha, *exponents, *factors, *row_values;
   KeyRange* visible;
   float* s[2];  // as many as the engine's pipeline has
   float *mask_words, *stage, *k, *v, *v_row;
@@ -140,6 +144,7 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.l = carver.Take<float>(g.tiles * rows);
   w.alpha = carver.Take<float>(rows);
   w.exponents = carver.Take<float>(g.tiles * 2 * rows);
+  w.factors = carver.Take<float>(g.scales_heads ? g.tiles * rows : 0);
   w.row_values = carver.Take<float>(2 * rows);
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
   for (int n = 0; n < Engine::Pipeline::kScoreTiles; ++n)
@@ -172,6 +177,7 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   tile.exponent[0] = w.exponents + index * 2 * rows;
   tile.exponent[1] = tile.exponent[0] + rows;
   tile.has_exponents = false;
+  tile.factors = nullptr;
   tile.factor = 1.0f;
   return tile;
 }
@@ -198,7 +204,8 @@ HWY_INLINE void FindVisibleKeys(const Job& job, Tile& tile) {
   const bool masks = call.stage >= ScoreStage::kMasked;
   const Causal causal = masks ? score.causal : Causal::kNone;
   const Window window = masks ? score.window : Window();
-  if (causal == Causal::kNone && window.left < 0 && window.right < 0 &&
+  const bool has_ranges = masks && score.key_ranges.present();
+  if (causal == Causal::kNone && window.left < 0 && window.right < 0 && !has_ranges &&
       last_query < lengths.q_length) {
     std::fill_n(tile.visible, tile.count, item.keys);
     tile.any = tile.all = item.keys;
@@ -208,6 +215,7 @@ HWY_INLINE void FindVisibleKeys(const Job& job, Tile& tile) {
   tile.all = item.keys;
   ForEachRow(job, tile, [&](int r, int64_t, int64_t i) {
     KeyRange keys = VisibleKeys(lengths, causal, window, i);
+    if (has_ranges) keys = Intersection(keys, RangeOf(score.key_ranges, item.sequence, i));
     keys.first = std::max(keys.first, item.keys.first);
     keys.end = std::max(std::min(keys.end, item.keys.end), keys.first);
     tile.visible[r] = keys;

@@ -64,7 +64,7 @@ class AmxWork {
     scores_.row_tiles = (end - first) / kAmxRows;
     s_begin_ = scores_.c;
     s_end_ = s + end * kRows;
-    factor_ = tile.factor;
+    scored_ = &tile;
   }
 
   HWY_INLINE void Accumulate(const Part& part, const TransposedValues& v, Ahead& ahead) {
@@ -119,13 +119,15 @@ class AmxWork {
     const DF df;
     while (accumulate_.row_tiles > 0) Run(accumulate_);
     while (scores_.row_tiles > 0) Run(scores_);
-    if (factor_ != 1.0f) {
-      const VF factor = hn::Set(df, factor_);
-      for (float* s = s_begin_; s < s_end_; s += kLanes)
-        hn::Store(hn::Mul(hn::Load(df, s), factor), df, s);
+    if (scored_ != nullptr && (scored_->factors != nullptr || scored_->factor != 1.0f)) {
+      for (int64_t row = 0; row < kRows; row += kLanes) {
+        const VF factor = Product::Factor(scored_->factors, scored_->factor, row);
+        for (float* s = s_begin_ + row; s < s_end_; s += kRows)
+          hn::Store(hn::Mul(hn::Load(df, s), factor), df, s);
+      }
     }
     s_begin_ = s_end_ = nullptr;
-    factor_ = 1.0f;
+    scored_ = nullptr;
   }
 
  private:
@@ -192,7 +194,7 @@ class AmxWork {
   SteppedProduct accumulate_, scores_;
   Ahead* ahead_ = nullptr;
   float *s_begin_ = nullptr, *s_end_ = nullptr;  // S of scores_ that its factor has not reached
-  float factor_ = 1.0f;
+  const Tile* scored_ = nullptr;                 // whose factors those are
   int64_t left_ = 0, over_ = 1, credit_ = 0;
 };
 

@@ -51,7 +51,7 @@ HWY_INLINE void WithRemainder(int64_t n, const F& f) {
 // kVectors vectors of queries, over `terms` channels; c in ascending order, a word at a time.
 template <class Product, int kKeys, int kVectors>
 FOVEA_HOT void ScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
-                        int64_t terms, float factor, bool add, float* HWY_RESTRICT s) {
+                        int64_t terms, const Tile& tile, bool add, float* HWY_RESTRICT s) {
   using Words = typename Product::Words;
   using Sums = typename Product::Sums;
   constexpr int kRows = kVectors * kLanes, kTerms = Product::kTerms;
@@ -85,11 +85,14 @@ FOVEA_HOT void ScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const floa
     if (const int64_t some = terms % kTerms; some != 0)
       step([&](int j) HWY_ATTR { return Product::BroadcastSome(k + j * k_stride, some); });
   }
+  VF factor[kVectors];
+  for (int v = 0; v < kVectors; ++v)
+    factor[v] = Product::Factor(tile.factors, tile.factor, v * kLanes);
   for (int j = 0; j < kKeys; ++j) {
     for (int v = 0; v < kVectors; ++v) {
       float* p = s + j * kRows + v * kLanes;
-      hn::Store(add ? Product::AddScores(sum[j][v], factor, hn::Load(df, p))
-                    : Product::Scores(sum[j][v], factor),
+      hn::Store(add ? Product::AddScores(sum[j][v], factor[v], hn::Load(df, p))
+                    : Product::Scores(sum[j][v], factor[v]),
                 df, p);
     }
   }
@@ -164,10 +167,10 @@ struct TileLoops {
       for (; n >= kTileKeys;
            n -= kTileKeys, from += kTileKeys * k.stride, to += kTileKeys * Lanes::kRows) {
         ahead.Step();
-        ScoresOf<Product, kTileKeys, kVectors>(from, k.stride, q, terms, tile.factor, c > 0, to);
+        ScoresOf<Product, kTileKeys, kVectors>(from, k.stride, q, terms, tile, c > 0, to);
       }
       WithRemainder<kTileKeys>(n, [&](auto keys) HWY_ATTR {
-        ScoresOf<Product, keys(), kVectors>(from, k.stride, q, terms, tile.factor, c > 0, to);
+        ScoresOf<Product, keys(), kVectors>(from, k.stride, q, terms, tile, c > 0, to);
       });
     }
   }

@@ -51,11 +51,21 @@ HWY_INLINE float ValueAt(const Broadcast& view, const char* row, int64_t j) {
   return x;
 }
 
+HWY_INLINE int64_t IntegerAt(DType dtype, const char* p) {
+  return dtype == DType::kI32 ? ReadAs<int32_t>(p) : ReadAs<int64_t>(p);
+}
+
 // The parent of query i in the tree of sequence b.
 HWY_INLINE int64_t ParentOf(const TensorView& parents, int64_t b, int64_t i) {
-  const char* p =
-      static_cast<const char*>(parents.data) + b * parents.stride[0] + i * parents.stride[1];
-  return parents.dtype == DType::kI32 ? ReadAs<int32_t>(p) : ReadAs<int64_t>(p);
+  return IntegerAt(parents.dtype, static_cast<const char*>(parents.data) + b * parents.stride[0] +
+                                      i * parents.stride[1]);
+}
+
+// The interval of keys that is given to query i of sequence b.
+HWY_INLINE KeyRange RangeOf(const TensorView& ranges, int64_t b, int64_t i) {
+  const char* p = static_cast<const char*>(ranges.data) +
+                  (ranges.shape[0] == 1 ? 0 : b * ranges.stride[0]) + i * ranges.stride[1];
+  return {IntegerAt(ranges.dtype, p), IntegerAt(ranges.dtype, p + ranges.stride[2])};
 }
 
 }  // namespace HWY_NAMESPACE

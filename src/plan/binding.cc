@@ -55,7 +55,9 @@ Status CheckBound(const Plan::State& plan, const ValidProblem& problem) {
       {"q.shape[3]", s.dk, p.dk},
       {"v.shape[3]", s.dv, p.dv},
       {"score_stage", static_cast<int64_t>(problem->score_stage),
-       static_cast<int64_t>(plan.bound.score_stage)}};
+       static_cast<int64_t>(plan.bound.score_stage)},
+      {"function (0: none)", problem->score.function.present(),
+       plan.bound.score.function.present()}};
   FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
   return CheckTensors(*problem, plan.bound);
 }
@@ -97,6 +99,7 @@ void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept {
       },
       *problem, plan->bound);
   plan->bound.score_stage = problem->score_stage;
+  plan->bound.score.function = problem->score.function;
   BindSizes(problem, plan);
 }
 

@@ -113,6 +113,7 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
   g.dk = sizes.dk;
   g.dv = sizes.dv;
   g.group = sizes.group();
+  g.scales_heads = plan.bound.score.head_scales.present();
   const int64_t min_rows = s.kernels->min_tile_rows;
   int64_t tile_rows = is_tile ? (rows <= min_rows ? min_rows : s.kernels->max_tile_rows)
                               : std::clamp<int64_t>(rows, 1, s.kernels->max_tile_rows);

@@ -53,7 +53,8 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   Target target = Target::kAuto;
   ProblemSizes sizes;
   ProblemSizes room;  // Tq and Tk that Update may reach
-  // What Run compares: of the tensors ranks and types alone, score_stage, causal and window.
+  // What Run compares: of the tensors ranks and types alone, score_stage, causal
+  // and window, and whether there is a score function.
   Problem bound;
 
   // [B], then [B] where Update reads the next ones
