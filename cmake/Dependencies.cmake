@@ -30,6 +30,10 @@ if(NOT hwy_FOUND)
   fovea_fetch(highway https://github.com/google/highway.git 457c891775a7397bdb0376bb1031e6e027af1c48)  # 1.2.0
   add_library(hwy::hwy ALIAS hwy)
   target_compile_definitions(hwy PUBLIC hwy=fovea_hwy HWY_BROKEN_EMU128=0)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^riscv")
+    # Its own functions too: a compiler may lack the vectors' header. None of Fovea's kernels is for that target.
+    target_compile_definitions(hwy PRIVATE HWY_DISABLED_TARGETS=HWY_RVV)
+  endif()
   get_target_property(highway_include hwy INTERFACE_INCLUDE_DIRECTORIES)
   set_target_properties(hwy PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${highway_include}")
   set(FOVEA_HIGHWAY_FROM_SOURCE ON)
