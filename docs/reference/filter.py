@@ -1,36 +1,72 @@
 #!/usr/bin/env python3
-"""Prints a header of include/ with its plain comments as Doxygen wants them.
+"""Prints a header of include/ with its plain comments as Doxygen wants them (///, ///<, @file).
 
-A comment above a declaration describes it, one behind a declaration too, and the one at the top of a
-file describes the file. Doxygen tells them by ///, ///< and @file; readers of headers need none of it.
+Readers of headers need none of Doxygen's signs. What a comment belongs to follows from its place:
+
+- at the top of a file: the file;
+- directly above a declaration: that declaration and no other, so that overloads and fields that
+  share a line have one each;
+- behind code, and going on below in the same column: what stands before it;
+- with a blank line below: nothing. Headings and remarks are not printed.
+
+Lines of a comment that are indented by two spaces or more (code, tables) are shown as they are. An
+enum of C without a name holds the values of the typedef above it.
 """
 
 import re
 import sys
 
-TRAILING = re.compile(r"^(?P<code>\s*\S.*?)\s{2}// (?P<text>.*)$")
+COMMENT = re.compile(r"^(?P<indent>\s*)// ?(?P<text>.*)$")
+TRAILING = re.compile(r"^(?P<code>\s*[^\s#/].*?)  // (?P<text>.*)$")
+TYPE_OF_VALUES = re.compile(r"^typedef int32_t (\w+);")
+
+
+def marked(comments, marker):
+    """The lines of a comment, runs of indented ones between @verbatim and @endverbatim."""
+    out, verbatim = [], False
+    for n, line in enumerate(comments):
+        match = COMMENT.match(line)
+        indent, text = match["indent"], match["text"]
+        following = next((x for x in (COMMENT.match(c)["text"] for c in comments[n:]) if x), "")
+        indented = following.startswith("  ") and (text != "" or verbatim)
+        if indented != verbatim:
+            out.append(f"{indent}{marker} {'@verbatim' if indented else '@endverbatim'}")
+            verbatim = indented
+        out.append(f"{indent}{marker} {text}")
+    if verbatim:
+        out.append(f"{indent}{marker} @endverbatim")
+    return out
 
 
 def doxygen(lines):
     """Lines with comments marked."""
-    out = []
-    before_code = True
-    behind = False  # the line before ended in a comment behind code, which this one may continue
-    for line in lines:
-        text = line.strip()
-        if text.startswith("//"):
-            marker = "///<" if behind and line.index("//") > 0 and out[-1].find("///<") == line.index("//") else "///"
-            if before_code and not any("@file" in x for x in out):
-                out.append("/// @file")
-            out.append(line.replace("//", marker, 1))
-            behind = marker == "///<"
+    out, n, of_file, type_of_values = [], 0, True, None
+    while n < len(lines):
+        match = COMMENT.match(lines[n])
+        if match:
+            end = n
+            while end < len(lines) and COMMENT.match(lines[end]):
+                end += 1
+            if of_file:
+                out += ["/// @file"] + marked(lines[n:end], "///") + [""]
+            elif end < len(lines) and lines[end].strip():
+                out += marked(lines[n:end], "///")
+            n, of_file = end, False
             continue
-        if before_code and not text.startswith("//"):
-            before_code = False
-            out.append("")
-        match = TRAILING.match(line)
-        behind = match is not None and not text.startswith("#")
-        out.append(f"{match['code']}  ///< {match['text']}" if behind else line)
+        match = TRAILING.match(lines[n])
+        if match:
+            column = len(match["code"]) + 2
+            out.append(f"{match['code']}  ///< {match['text']}")
+            n += 1
+            while n < len(lines) and lines[n].startswith("// ", column) and not lines[n][:column].strip():
+                out.append(lines[n].replace("//", "///<", 1))
+                n += 1
+            continue
+        if type_of_values and lines[n].startswith("enum {"):
+            out.append(f"/// The values of #{type_of_values}.")
+        type_of_values = (TYPE_OF_VALUES.match(lines[n]) or [None, None])[1]
+        out.append(lines[n])
+        n += 1
     return out
 
 

@@ -14,7 +14,7 @@ struct Allocator {
   void* (*allocate)(void* context, size_t bytes) = nullptr;
   // `memory` is what allocate gave for as many bytes; never null.
   void (*release)(void* context, void* memory, size_t bytes) = nullptr;
-  void* context = nullptr;
+  void* context = nullptr;  // the first argument of both; means nothing to Fovea
 };
 
 }  // namespace fovea

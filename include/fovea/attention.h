@@ -36,7 +36,7 @@ struct Problem {
   TensorView q;  // [B, Hq, Tq, dk]
   TensorView k;  // [B, Hkv, Tk, dk]
   TensorView v;  // [B, Hkv, Tk, dv]
-  Score score;
+  Score score;   // scale, bias, masks, lengths, …; by default softmax(q·k/√dk) over all keys
 
   // Packed (ragged) batches: i32 or i64 [B + 1], rising from 0 or more. With cu_seqlens_q the
   // queries of sequence b are rows cu_seqlens_q[b] ≤ row < cu_seqlens_q[b + 1] of q, out and lse,
@@ -44,7 +44,7 @@ struct Problem {
   // likewise the keys of k and v. Either may be packed alone. Rows outside of every sequence are
   // neither read nor written. Read while a plan is made.
   TensorView cu_seqlens_q;
-  TensorView cu_seqlens_k;
+  TensorView cu_seqlens_k;  // of the keys, as cu_seqlens_q of the queries
 
   MutableTensorView out;  // [B, Hq, Tq, dv]
   // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included;
@@ -57,11 +57,12 @@ struct Problem {
   // a query and a key within their lengths, whether masks remove it or not; pairs behind the
   // lengths are −inf. Costs another pass over Q and K.
   MutableTensorView scores;
-  ScoreStage score_stage = ScoreStage::kMasked;
+  ScoreStage score_stage = ScoreStage::kMasked;  // of scores; without effect where they are absent
 };
 
+// What SIMD lanes hold while scores are computed. Results differ by rounding alone.
 enum class Engine : int32_t {
-  kAuto = 0,  // from shapes, types and ISA
+  kAuto = 0,  // from shapes, types and target
   kTile = 1,  // SIMD lanes hold queries: prefill
   kRow = 2,   // SIMD lanes hold the head dimension: decode
 };
@@ -71,38 +72,40 @@ FOVEA_EXPORT const char* Name(Engine engine) noexcept;
 
 // What multiplies. Sums are f32 in any case.
 enum class Product : int32_t {
-  kAuto = 0,  // from types and ISA
+  kAuto = 0,  // from types and target
   kF32 = 1,   // multiply-adds in f32: narrower types are widened
-  // dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they
-  // multiply V, and where
+  // Dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they
+  // multiply V, and where the hardware flushes subnormal numbers (x86), elements of k and v below
+  // 2^−126 count as 0. Only the tile engine has them.
   kBF16 = 2,
-  // the hardware flushes subnormal numbers (x86), elements of k and v below 2^−126 count as 0. Only
-  // the tile engine has them.
 };
 
 // "auto", "f32", "bf16"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Product product) noexcept;
 
+// What a caller may prescribe to a plan. The defaults are right for most.
 struct PlanOptions {
-  // kUnsupported where this build lacks it or this CPU cannot run it
+  // StatusCode::kUnsupported for one that this build lacks or this CPU cannot run: see
+  // UsableTargets
   Target target = Target::kAuto;
-  Engine engine = Engine::kAuto;
+  Engine engine = Engine::kAuto;  // of all sequences
+  // kBF16: StatusCode::kUnsupported where the target has no such products, kInvalidArgument for
+  // other types of q, k or v, or with Engine::kRow
   Product product = Product::kAuto;
-  // Room for Update: the largest Tq and Tk that this plan will be updated to; 0 means the problem's
-  // own.
-  int64_t max_queries = 0;
-  int64_t max_keys = 0;
+  int64_t max_queries = 0;  // room for Update: the largest Tq to come; 0 = that of the problem
+  int64_t max_keys = 0;     // room for Update: the largest Tk to come; 0 = that of the problem
   // score.mask is read by Create and Update, which note where it removes what; its contents then
   // must not change until the next Update. Without it every run reads the whole mask first, which
   // is right for masks that change from run to run.
   bool fixed_mask = false;
   // Of the plan, and of the workspace where Attention allocates one.
   Allocator allocator;
-  // Test hooks; 0 means the plan's choice. Upper bounds on the query rows of a tile, and the keys
-  // of a block and of a split. They change rounding.
-  int32_t tile_rows = 0;
-  int32_t block_keys = 0;
-  int64_t split_keys = 0;
+
+  // Test hooks; 0 means the plan's choice. They change rounding.
+
+  int32_t tile_rows = 0;   // upper bound on the query rows of a tile
+  int32_t block_keys = 0;  // upper bound on the keys of a block
+  int64_t split_keys = 0;  // upper bound on the keys of a split
 };
 
 // What a plan will do, estimated from shapes, lengths, causal and window alone.
@@ -122,9 +125,13 @@ struct Cost {
 // step.
 class FOVEA_EXPORT Plan {
  public:
+  // An invalid plan; owns nothing.
   Plan() noexcept;
+  // Gives the memory back to the allocator of the options.
   ~Plan();
+  // Leaves an invalid plan behind.
   Plan(Plan&&) noexcept;
+  // Releases what this plan held; leaves an invalid plan behind.
   Plan& operator=(Plan&&) noexcept;
 
   // Checks everything about `problem` but its data pointers (only lengths, offsets and cu_seqlens
@@ -137,21 +144,24 @@ class FOVEA_EXPORT Plan {
   // error the plan is unchanged.
   Status Update(const Problem& problem) noexcept;
 
-  // false before the first successful Create, and after a move
+  // False before the first successful Create, and after a move.
   bool valid() const noexcept { return state_ != nullptr; }
   // Bytes that a run with that many workers needs, whatever the alignment of the memory: a fixed
   // part for each worker plus split partials. 0 for an invalid plan or workers < 1.
   size_t WorkspaceBytes(int workers) const noexcept;
+  // The target whose kernels will run, never kAuto; kAuto for an invalid plan.
   Target target() const noexcept;
-  // of the costliest sequence: those with few queries may have another one
+  // That of the costliest sequence: those with few queries may have another one.
   Engine engine() const noexcept;
-  // kBF16 if that of any sequence is, since it is what the precision of the whole depends on
+  // kBF16 if that of any sequence is, since it is what the precision of the whole depends on.
   Product product() const noexcept;
+  // An estimate for hosts that decide what to run where; all 0 for an invalid plan.
   Cost cost() const noexcept;
   // Several lines for people: shapes, target, engine, tile, block, splits, items, workspace.
   std::string ToString() const;
 
   struct State;
+  // For the library's own sources.
   const State* state() const noexcept { return state_.get(); }
 
  private:
@@ -164,8 +174,8 @@ class FOVEA_EXPORT Plan {
 // Memory that a run may use: any address, at least Plan::WorkspaceBytes(workers) bytes, not shared
 // with another run at the same time.
 struct Workspace {
-  void* data = nullptr;
-  size_t bytes = 0;
+  void* data = nullptr;  // belongs to the caller; any alignment
+  size_t bytes = 0;      // at `data`
 };
 
 // Runs `plan` on the tensors of `problem`. Never allocates by itself (an executor might).
@@ -173,27 +183,37 @@ struct Workspace {
 FOVEA_EXPORT Status Run(const Plan& plan, const Problem& problem, Workspace workspace,
                         Executor& executor = SerialExecutor()) noexcept;
 
-// Plan, workspace and run in one call, on `executor`.
+// Plan, workspace and run in one call, on `executor`. Allocates with malloc. Thread-safe for
+// distinct outputs.
 FOVEA_EXPORT Status Attention(const Problem& problem,
                               Executor& executor = SerialExecutor()) noexcept;
+
+// Plan, workspace and run in one call. Plan and workspace come from options.allocator, and are
+// given back before it returns.
 FOVEA_EXPORT Status Attention(const Problem& problem, const PlanOptions& options,
                               Executor& executor) noexcept;
 
 // The host-driven path: a checked call as phases of independent tasks. The host runs every task of
 // a phase, on any threads and in any order, waits for all of them (a barrier), and goes on to the
 // next phase:
+//
 //   BoundCall call;
 //   Status s = Bind(plan, problem, workspace, workers, &call);
-//   for (int phase = 0; phase < call.Phases(); ++phase) { /* each i < call.Tasks(phase):
-//   call.RunTask(phase, i, worker) */ /* barrier */ }
+//   for (int phase = 0; phase < call.Phases(); ++phase) {
+//     // every thread: call.RunTask(phase, i, worker) for its share of the i < call.Tasks(phase)
+//     // barrier
+//   }
+//
 // A BoundCall owns nothing: plan, tensors and workspace must outlive it. Trivially copyable; no
 // heap.
 class FOVEA_EXPORT BoundCall {
  public:
+  // How many phases there are, each behind a barrier; 0 before Bind.
   int Phases() const noexcept;
+  // How many tasks a phase has; 0 for a phase that does not exist.
   int64_t Tasks(int phase) const noexcept;
-  // `worker` in [0, workers of Bind); no two concurrent tasks may share one. Never throws,
-  // allocates or blocks.
+  // Runs one task; phase and task must exist. `worker` in [0, workers of Bind); no two concurrent
+  // tasks may share one. Never throws, allocates or blocks.
   void RunTask(int phase, int64_t task, int worker) const noexcept;
 
  private:

@@ -31,6 +31,7 @@
 #include "fovea/version.h"
 
 #ifdef __cplusplus
+// What C++ sees of "no exception leaves this function".
 #define FOVEA_NOEXCEPT noexcept
 extern "C" {
 #else
@@ -39,77 +40,93 @@ extern "C" {
 
 // ---------------------------------------------------------------- values
 
+// What kind of error a call reports: fovea::StatusCode.
 typedef int32_t fovea_status;
 enum {
-  FOVEA_OK = 0,
+  FOVEA_OK = 0,                // done
   FOVEA_INVALID_ARGUMENT = 1,  // the call contradicts itself
-  // a legal problem that this build cannot compute: a host can fall back
-  FOVEA_UNSUPPORTED = 2,
-  FOVEA_OUT_OF_MEMORY = 3  // an allocation failed, or the caller's workspace is too small
+  FOVEA_UNSUPPORTED = 2,       // legal, but not for this build or this CPU: a host can fall back
+  FOVEA_OUT_OF_MEMORY = 3      // an allocation failed, or the caller's workspace is too small
 };
 
+// The type of the elements of a tensor: fovea::DType.
 typedef int32_t fovea_dtype;
 enum {
   FOVEA_NONE = 0,  // an absent tensor
-  FOVEA_F32 = 1,
-  FOVEA_F16 = 2,
-  FOVEA_BF16 = 3,
+  FOVEA_F32 = 1,   // IEEE binary32
+  FOVEA_F16 = 2,   // IEEE binary16
+  FOVEA_BF16 = 3,  // the upper half of a binary32
   FOVEA_BOOL = 4,  // one byte, zero = false
-  FOVEA_I32 = 5,
-  FOVEA_I64 = 6,
-  // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks
-  FOVEA_BIT = 7
+  FOVEA_I32 = 5,   // signed, of 32 bits
+  FOVEA_I64 = 6,   // signed, of 64 bits
+  FOVEA_BIT = 7    // masks: eight elements of the innermost axis in a byte, the first in bit 0
 };
 
+// Whether queries see the keys behind their own position: fovea::Causal.
 typedef int32_t fovea_causal;
-enum { FOVEA_CAUSAL_NONE = 0, FOVEA_CAUSAL_TOP_LEFT = 1, FOVEA_CAUSAL_BOTTOM_RIGHT = 2 };
+enum {
+  FOVEA_CAUSAL_NONE = 0,         // every query sees every key
+  FOVEA_CAUSAL_TOP_LEFT = 1,     // query i sees keys j ≤ i
+  FOVEA_CAUSAL_BOTTOM_RIGHT = 2  // the last query sees every key
+};
 
+// At which step a score is given out: fovea::ScoreStage.
 typedef int32_t fovea_score_stage;
 enum {
-  FOVEA_STAGE_SCALED = 0,
-  FOVEA_STAGE_SOFTCAPPED = 1,
-  FOVEA_STAGE_MASKED = 2,
-  FOVEA_STAGE_WEIGHTS = 3
+  FOVEA_STAGE_SCALED = 0,      // scale·head_scale·(q·k)
+  FOVEA_STAGE_SOFTCAPPED = 1,  // after softcap
+  FOVEA_STAGE_MASKED = 2,      // what softmax sees; −inf for removed pairs
+  FOVEA_STAGE_WEIGHTS = 3      // after softmax: 0 for removed pairs
 };
 
+// What SIMD lanes hold: fovea::Engine.
 typedef int32_t fovea_engine;
-enum { FOVEA_ENGINE_AUTO = 0, FOVEA_ENGINE_TILE = 1, FOVEA_ENGINE_ROW = 2 };
+enum {
+  FOVEA_ENGINE_AUTO = 0,  // from shapes, types and target
+  FOVEA_ENGINE_TILE = 1,  // queries: prefill
+  FOVEA_ENGINE_ROW = 2    // the head dimension: decode
+};
 
+// What multiplies: fovea::Product.
 typedef int32_t fovea_product;
-enum { FOVEA_PRODUCT_AUTO = 0, FOVEA_PRODUCT_F32 = 1, FOVEA_PRODUCT_BF16 = 2 };
+enum {
+  FOVEA_PRODUCT_AUTO = 0,  // from types and target
+  FOVEA_PRODUCT_F32 = 1,   // multiply-adds in f32
+  FOVEA_PRODUCT_BF16 = 2   // dot products of bf16
+};
 
+// An instruction set: fovea::Target.
 typedef int32_t fovea_target;
 enum {
-  // the best usable one, or what the environment variable FOVEA_TARGET names
-  FOVEA_TARGET_AUTO = 0,
-  FOVEA_TARGET_EMU128 = 1,
-  FOVEA_TARGET_SSE2 = 2,
-  FOVEA_TARGET_SSE4 = 3,
-  FOVEA_TARGET_AVX2 = 4,
-  FOVEA_TARGET_AVX512 = 5,
-  FOVEA_TARGET_NEON = 6,
-  FOVEA_TARGET_AVX512_BF16 = 7,
-  FOVEA_TARGET_NEON_BF16 = 8,
-  FOVEA_TARGET_AVX512_AMX = 9,
-  FOVEA_TARGET_PPC8 = 10,
-  FOVEA_TARGET_PPC9 = 11,
-  FOVEA_TARGET_WASM = 12
+  FOVEA_TARGET_AUTO = 0,    // the best usable one, or what the environment's FOVEA_TARGET names
+  FOVEA_TARGET_EMU128 = 1,  // portable C++
+  FOVEA_TARGET_SSE2 = 2,    // the least of x86-64
+  FOVEA_TARGET_SSE4 = 3,    // up to SSE4.2
+  FOVEA_TARGET_AVX2 = 4,    // with FMA and F16C
+  FOVEA_TARGET_AVX512 = 5,  // F, BW, CD, DQ, VL
+  FOVEA_TARGET_NEON = 6,    // AArch64 Advanced SIMD
+  FOVEA_TARGET_AVX512_BF16 = 7,  // with dot products of bf16
+  FOVEA_TARGET_NEON_BF16 = 8,    // with dot products of bf16
+  FOVEA_TARGET_AVX512_AMX = 9,   // with AMX's tiles of bf16
+  FOVEA_TARGET_PPC8 = 10,        // POWER8
+  FOVEA_TARGET_PPC9 = 11,        // POWER9
+  FOVEA_TARGET_WASM = 12         // WebAssembly's 128-bit SIMD
 };
 
 // Why a call failed, zero-terminated: for example "v.shape[2] = 96, expected 128 (k.shape[2])";
 // empty after a call that did not. Need not be initialised.
 typedef struct fovea_error {
-  char message[256];
+  char message[256];  // longer ones are cut
 } fovea_error;
 
 // A tensor in memory that belongs to the caller, as fovea::TensorView: strides in BYTES, any of
 // them; rank 0 is an absent tensor. Inputs are never written.
 typedef struct fovea_tensor {
-  void* data;
-  fovea_dtype dtype;
-  int32_t rank;  // 0 to 4
-  int64_t shape[4];
-  int64_t stride[4];
+  void* data;         // of element [0, 0, …]
+  fovea_dtype dtype;  // of every element
+  int32_t rank;       // 0 to 4
+  int64_t shape[4];   // elements of each axis
+  int64_t stride[4];  // bytes from an element to the next along each axis
 } fovea_tensor;
 
 // What attention over one key set leaves behind.
@@ -122,8 +139,7 @@ typedef struct fovea_partial_state {
 
 // One attention problem: fovea::Problem and its fovea::Score.
 typedef struct fovea_problem {
-  size_t size;
-
+  size_t size;           // of this struct in bytes, as in the others below
   fovea_tensor q;        // [B, Hq, Tq, dk]
   fovea_tensor k;        // [B, Hkv, Tk, dk]
   fovea_tensor v;        // [B, Hkv, Tk, dv]
@@ -133,7 +149,7 @@ typedef struct fovea_problem {
   fovea_tensor scores;   // optional, f32 [B, Hq, Tq, Tk], at score_stage; written
 
   fovea_tensor cu_seqlens_q;  // optional, i32 or i64 [B + 1]: packed sequences
-  fovea_tensor cu_seqlens_k;
+  fovea_tensor cu_seqlens_k;  // of the keys, as cu_seqlens_q of the queries
 
   fovea_tensor alibi_slopes;      // optional, f32 [Hq]
   fovea_tensor bias;              // optional, f32, f16 or bf16, broadcast to [B, Hq, Tq, Tk]
@@ -150,13 +166,13 @@ typedef struct fovea_problem {
   int64_t window_right;           // −1 = open; only with has_window
   int64_t query_offset;           // only with has_query_offset
   fovea_score_stage score_stage;  // of scores
-  fovea_causal causal;
-  float scale;               // only with has_scale; otherwise 1/√dk
-  float softcap;             // 0 = none
-  int32_t has_scale;         // 0 or 1
-  int32_t has_window;        // 0 or 1; 0 = open on both sides
-  int32_t has_query_offset;  // 0 or 1
-  int32_t reserved;          // 0
+  fovea_causal causal;            // which keys are visible by position
+  float scale;                    // only with has_scale; otherwise 1/√dk
+  float softcap;                  // 0 = none
+  int32_t has_scale;              // 0 or 1
+  int32_t has_window;             // 0 or 1; 0 = open on both sides
+  int32_t has_query_offset;       // 0 or 1
+  int32_t reserved;               // 0
 
   fovea_tensor head_scales;             // optional, f32 [Hq]
   fovea_tensor bias_scales;             // optional, f32 [Hq]
@@ -165,48 +181,48 @@ typedef struct fovea_problem {
   void* score_context;                  // of score_function
 } fovea_problem;
 
-// Where memory comes from: fovea::Allocator.
+// Where memory comes from: fovea::Allocator. Both functions, or none for malloc and free.
 typedef struct fovea_allocator {
-  size_t size;
-  void* context;
+  size_t size;    // of this struct in bytes
+  void* context;  // the first argument of both functions
   // `bytes` > 0 bytes, aligned as malloc aligns; null when there is no memory.
   void* (*allocate)(void* context, size_t bytes);
   // `memory` is what allocate gave for as many bytes; never null.
   void (*release)(void* context, void* memory, size_t bytes);
 } fovea_allocator;
 
+// What a caller may prescribe to a plan: fovea::PlanOptions.
 typedef struct fovea_plan_options {
-  size_t size;
+  size_t size;                       // of this struct in bytes
   const fovea_allocator* allocator;  // null: malloc and free. Copied
   int64_t max_queries;               // room for fovea_plan_update; 0 = the problem's own
-  int64_t max_keys;
-  fovea_target target;
-  fovea_engine engine;
-  fovea_product product;
+  int64_t max_keys;                  // room for fovea_plan_update; 0 = the problem's own
+  fovea_target target;               // FOVEA_UNSUPPORTED for one that is not usable
+  fovea_engine engine;               // of all sequences
+  fovea_product product;             // FOVEA_UNSUPPORTED where the target lacks it
   int32_t fixed_mask;  // 0 or 1: the mask's contents stay the same until the next update
-  // Test hooks; 0 = the plan's choice. They change rounding.
-  int64_t split_keys;
-  int32_t tile_rows;
-  int32_t block_keys;
+  int64_t split_keys;  // these three: test hooks, upper bounds that change rounding; 0 = none
+  int32_t tile_rows;   // test hook: query rows of a tile
+  int32_t block_keys;  // test hook: keys of a block
 } fovea_plan_options;
 
-// Written by the library, as far as `size` and its own knowledge reach; fields beyond stay 0, as
-// after init.
+// What a plan will do: fovea::Cost. Written by the library, as far as `size` and its own knowledge
+// reach; fields beyond stay 0, as after init.
 typedef struct fovea_cost {
-  size_t size;
-  double flops;
-  double kv_bytes;
-  double pairs;
-  int64_t tasks;  // of the largest phase: more threads than this cannot help
+  size_t size;      // of this struct in bytes; set by the caller
+  double flops;     // floating-point operations
+  double kv_bytes;  // bytes of K and V read at least once
+  double pairs;     // visible (query, key) pairs over all heads
+  int64_t tasks;    // of the largest phase: more threads than this cannot help
 } fovea_cost;
 
-// One task of a phase.
+// One task of a phase, with the task_context that came with it.
 typedef void (*fovea_task)(void* task_context, int64_t task, int32_t worker);
 
 // The host's threads as a parallel loop: fovea::Executor.
 typedef struct fovea_executor {
-  size_t size;
-  void* context;
+  size_t size;    // of this struct in bytes
+  void* context;  // the first argument of for_each
   // Calls run(task_context, i, worker) once for every i in [0, tasks), on any threads and in any
   // order, low ones first where there is a choice, and returns when all have returned. `worker` is
   // in [0, workers), and no two calls at the same time share one.
@@ -215,22 +231,27 @@ typedef struct fovea_executor {
   int32_t reserved;  // 0
 } fovea_executor;
 
+// Sets every field to its default, and the size.
 static inline void fovea_problem_init(fovea_problem* problem) {
   memset(problem, 0, sizeof(*problem));
   problem->size = sizeof(*problem);
 }
+// Sets malloc and free, and the size.
 static inline void fovea_allocator_init(fovea_allocator* allocator) {
   memset(allocator, 0, sizeof(*allocator));
   allocator->size = sizeof(*allocator);
 }
+// Sets every field to its default, and the size.
 static inline void fovea_plan_options_init(fovea_plan_options* options) {
   memset(options, 0, sizeof(*options));
   options->size = sizeof(*options);
 }
+// Sets every field to 0, and the size.
 static inline void fovea_cost_init(fovea_cost* cost) {
   memset(cost, 0, sizeof(*cost));
   cost->size = sizeof(*cost);
 }
+// Sets every field to 0, and the size: workers and for_each are still to be set.
 static inline void fovea_executor_init(fovea_executor* executor) {
   memset(executor, 0, sizeof(*executor));
   executor->size = sizeof(*executor);
@@ -241,21 +262,26 @@ static inline void fovea_executor_init(fovea_executor* executor) {
 // Of the library, which may be another than the headers': major << 16 | minor << 8 | patch.
 FOVEA_EXPORT uint32_t fovea_version(void) FOVEA_NOEXCEPT;
 
-// "f32", "avx2", "tile", …; "unknown" for values outside the enumeration. In static storage.
+// "f32", …, "none"; "unknown" for values outside the enumeration. In static storage, as all names.
 FOVEA_EXPORT const char* fovea_dtype_name(fovea_dtype dtype) FOVEA_NOEXCEPT;
+// "avx2", …; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* fovea_target_name(fovea_target target) FOVEA_NOEXCEPT;
+// "auto", "tile", "row"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* fovea_engine_name(fovea_engine engine) FOVEA_NOEXCEPT;
+// "auto", "f32", "bf16"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* fovea_product_name(fovea_product product) FOVEA_NOEXCEPT;
 
 // Bytes of one element; 0 for FOVEA_NONE, FOVEA_BIT and values outside the enumeration.
 FOVEA_EXPORT int64_t fovea_dtype_bytes(fovea_dtype dtype) FOVEA_NOEXCEPT;
 
+// The target of that name, usable or not; the message of an error lists the names.
 FOVEA_EXPORT fovea_status fovea_parse_target(const char* name, fovea_target* target,
                                              fovea_error* error) FOVEA_NOEXCEPT;
 
-// Writes the first `capacity` of them (targets may be null when it is 0) and returns how many there
-// are. Compiled: the most capable first; usable: the best.
+// Writes the first `capacity` of the targets in the library, the most capable first (`targets` may
+// be null when it is 0), and returns how many there are.
 FOVEA_EXPORT size_t fovea_compiled_targets(fovea_target* targets, size_t capacity) FOVEA_NOEXCEPT;
+// Of those, the ones that this CPU can run, the best first: fovea::UsableTargets.
 FOVEA_EXPORT size_t fovea_usable_targets(fovea_target* targets, size_t capacity) FOVEA_NOEXCEPT;
 
 // What FOVEA_TARGET_AUTO means in this process.
@@ -289,11 +315,14 @@ FOVEA_EXPORT void fovea_plan_destroy(fovea_plan* plan) FOVEA_NOEXCEPT;
 FOVEA_EXPORT size_t fovea_plan_workspace_bytes(const fovea_plan* plan,
                                                int32_t workers) FOVEA_NOEXCEPT;
 
-// What the plan chose; auto (0) for a null plan.
+// The target whose kernels will run; FOVEA_TARGET_AUTO for a null plan.
 FOVEA_EXPORT fovea_target fovea_plan_target(const fovea_plan* plan) FOVEA_NOEXCEPT;
+// That of the costliest sequence; FOVEA_ENGINE_AUTO for a null plan.
 FOVEA_EXPORT fovea_engine fovea_plan_engine(const fovea_plan* plan) FOVEA_NOEXCEPT;
+// FOVEA_PRODUCT_BF16 if that of any sequence is; FOVEA_PRODUCT_AUTO for a null plan.
 FOVEA_EXPORT fovea_product fovea_plan_product(const fovea_plan* plan) FOVEA_NOEXCEPT;
 
+// Fills *cost, whose size is set, with an estimate from shapes, lengths, causal and window alone.
 FOVEA_EXPORT fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost,
                                           fovea_error* error) FOVEA_NOEXCEPT;
 
@@ -325,8 +354,8 @@ FOVEA_EXPORT fovea_status fovea_attention(const fovea_problem* problem,
 //   fovea_call* call;
 //   if (fovea_bind(plan, &problem, workspace, bytes, workers, &call, &error) != FOVEA_OK) …
 //   for (int32_t phase = 0; phase < fovea_call_phases(call); ++phase) {
-//     every thread: fovea_call_run_task(call, phase, task, worker) for some of the
-//     fovea_call_tasks(call, phase) tasks, together for all of them a barrier
+//     // every thread: fovea_call_run_task(call, phase, task, worker) for its share of the tasks
+//     // barrier
 //   }
 //
 // Between any two tasks the host may stop for good: then out, lse, weights and scores hold
@@ -334,23 +363,25 @@ FOVEA_EXPORT fovea_status fovea_attention(const fovea_problem* problem,
 // workspace and tensors must outlive it; `problem` itself need not.
 typedef struct fovea_call fovea_call;
 
+// Checks the problem against the plan, as fovea_run does, and sets *call. Allocates nothing.
 FOVEA_EXPORT fovea_status fovea_bind(const fovea_plan* plan, const fovea_problem* problem,
                                      void* workspace, size_t workspace_bytes, int32_t workers,
                                      fovea_call** call, fovea_error* error) FOVEA_NOEXCEPT;
 
-// 0 for a null call; 0 tasks for a phase that does not exist.
+// How many phases the call has; 0 for a null call.
 FOVEA_EXPORT int32_t fovea_call_phases(const fovea_call* call) FOVEA_NOEXCEPT;
+// How many tasks a phase has; 0 for a null call or a phase that does not exist.
 FOVEA_EXPORT int64_t fovea_call_tasks(const fovea_call* call, int32_t phase) FOVEA_NOEXCEPT;
 
-// FOVEA_INVALID_ARGUMENT, and nothing done, for a phase, task or worker that does not exist.
+// Runs one task; no two at the same time with the same worker. FOVEA_INVALID_ARGUMENT, and nothing
+// done, for a phase, task or worker that does not exist.
 // Neither allocates nor blocks.
 FOVEA_EXPORT fovea_status fovea_call_run_task(const fovea_call* call, int32_t phase, int64_t task,
                                               int32_t worker) FOVEA_NOEXCEPT;
 
 // ---------------------------------------------------------------- merge
 
-// The attention state over the union of the parts' disjoint key sets: fovea::Merge. `lse` may be
-// null.
+// The attention state over the union of disjoint key sets: fovea::Merge. `lse` may be null.
 FOVEA_EXPORT fovea_status fovea_merge(const fovea_partial_state* parts, int64_t count,
                                       const fovea_tensor* out, const fovea_tensor* lse,
                                       fovea_error* error) FOVEA_NOEXCEPT;

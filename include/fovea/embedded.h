@@ -13,6 +13,7 @@
 // Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query and key size, dv value size.
 //
 // Decoding with the last 256 tokens:
+//
 //   fovea::embedded::Ring ring{256};
 //   alignas(64) static unsigned char scratch[fovea::embedded::ScratchBytes(dk, dv, Hq / Hkv)];
 //   for (;;) {
@@ -36,9 +37,9 @@
 namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 
-// One number to and from f16, rounded to nearest, ties to even: for what the caller writes into its
-// caches.
+// One number to f16, rounded to nearest, ties to even: for what the caller writes into its caches.
 inline uint16_t ToF16(float x) { return internal::Narrowed(x); }
+// One number from f16; exact.
 inline float FromF16(uint16_t x) { return internal::Widened(x); }
 
 namespace internal {

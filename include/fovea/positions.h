@@ -7,8 +7,10 @@
 
 namespace fovea {
 
+// Whether queries see the keys behind their own position. The offset of Score takes the place of
+// what is said here, where it is given.
 enum class Causal : int32_t {
-  kNone = 0,
+  kNone = 0,     // every query sees every key
   kTopLeft = 1,  // query i sees keys j ≤ i
   // query i sees keys j ≤ i + kv_length − q_length of its sequence: the last query sees every key
   kBottomRight = 2,
@@ -17,14 +19,14 @@ enum class Causal : int32_t {
 // Query i sees keys i + offset − left … i + offset + right, both inclusive; −1 leaves that side
 // open.
 struct Window {
-  int64_t left = -1;
-  int64_t right = -1;
+  int64_t left = -1;   // −1 or greater
+  int64_t right = -1;  // −1 or greater
 };
 
 // Keys first ≤ j < end; none where first ≥ end.
 struct KeyRange {
-  int64_t first = 0;
-  int64_t end = 0;
+  int64_t first = 0;  // the first key
+  int64_t end = 0;    // behind the last key
 };
 
 // The functions are always inlined: a program may hold units that are compiled for different

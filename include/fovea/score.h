@@ -24,13 +24,15 @@ struct BlockMap {
   int64_t keys = 0;     // > 0
 };
 
-// What a score function changes, and which one with what context; `context` means nothing to Fovea.
-// The rules of both are in fovea/score_function.h.
+// What a score function changes: see fovea/score_function.h.
 using ScoreBlock = ::fovea_score_block;
+
+// A function of the caller's, with the rules of fovea_score_function, and its context.
 struct ScoreFunction {
   void (*apply)(void* context, const ScoreBlock* block) noexcept = nullptr;  // null: none
-  void* context = nullptr;
+  void* context = nullptr;  // the first argument; means nothing to Fovea
 
+  // There is a function.
   constexpr bool present() const { return apply != nullptr; }
 };
 
@@ -73,21 +75,21 @@ struct Score {
   // bool or bit, true = attend; what it removes is found once per run (or plan:
   // PlanOptions::fixed_mask) and skipped
   TensorView mask;
-  BlockMap block_map;
+  BlockMap block_map;  // a mask of whole blocks
   // A tree of queries, as in speculative decoding: i32 or i64 [B, Tq], the parent of each query, −1
   // for a root; parents[b, i] < i. The keys of the tree's nodes start at `offset`: of the keys j ≥
   // offset, query i sees only its own (offset + i) and those of its ancestors.
   TensorView parents;
 
-  Causal causal = Causal::kNone;
-  Window window;
+  Causal causal = Causal::kNone;  // no key behind the query's position
+  Window window;                  // keys near the query's position; open on both sides by default
   // i32 or i64 [B, Tq, 2] or [1, Tq, 2]: query i sees keys key_ranges[b, i, 0] ≤ j < key_ranges[b,
   // i, 1], any integers; an end at or below the begin is a query without keys. Documents, prefixes
   // and images in a text, without a dense mask; keys outside cost nothing.
   TensorView key_ranges;
   // position of query 0 among the keys, |offset| ≤ 2⁶²: chunked prefill, a cache with a past
   std::optional<int64_t> query_offset;
-  // the same, one per sequence: i32 or i64 [B]; not together with query_offset
+  // query_offset of each sequence: i32 or i64 [B]; not together with query_offset
   TensorView query_offsets;
 
   // i32 or i64 [B], 0 … Tq; rows at or behind it give out = 0 and lse = −inf

@@ -25,8 +25,8 @@ extern "C" {
 // Later versions add fields at the end. A function that wants one of those first looks whether
 // `size` reaches behind it.
 typedef struct fovea_score_block {
-  size_t size;  // bytes of this struct as the library knows it
-  float* scores;
+  size_t size;                     // bytes of this struct as the library knows it
+  float* scores;                   // of row 0 and key 0; valid until the function returns
   int64_t rows;                    // 1 or greater
   int64_t keys;                    // 1 or greater
   int64_t row_stride;              // floats from a row to the next, 1 or greater

@@ -7,11 +7,14 @@
 
 namespace fovea {
 
+// What kind of error a call reports.
 enum class StatusCode : int {
-  kOk = 0,
+  kOk = 0,  // done
   // the call contradicts itself: message names the field, the value given and the value expected
   kInvalidArgument = 1,
-  kUnsupported = 2,  // a legal problem that this build cannot compute: a host can fall back
+  // a legal call that this build or this CPU cannot carry out (a target that it lacks, a head that
+  // is too large): a host can fall back
+  kUnsupported = 2,
   kOutOfMemory = 3,  // an allocation of ours failed, or the caller's workspace is too small
 };
 
@@ -25,11 +28,14 @@ class [[nodiscard]] FOVEA_EXPORT Status {
   // bytes, the terminating zero included; longer messages are cut
   static constexpr int kMaxMessage = 240;
 
+  // kOk, with an empty message.
   Status() noexcept : code_(StatusCode::kOk) { message_[0] = '\0'; }
-  // `message` is copied.
+  // `message`, zero-terminated, is copied.
   Status(StatusCode code, const char* message) noexcept;
 
+  // No error.
   bool ok() const noexcept { return code_ == StatusCode::kOk; }
+  // The kind of error, for programs.
   StatusCode code() const noexcept { return code_; }
   // For example "v.shape[2] = 96, expected 128 (k.shape[2])"; empty when ok(). Lives as long as
   // this object.

@@ -11,12 +11,12 @@
 
 namespace fovea {
 
-// Ordered within an architecture from the least to the most capable.
+// An instruction set. Numbers are fixed; new ones come at the end.
 enum class Target : int32_t {
   kAuto = 0,    // the best usable one, or what the environment variable FOVEA_TARGET names
   kEmu128 = 1,  // portable C++, no SIMD instructions
-  kSse2 = 2,
-  kSse4 = 3,
+  kSse2 = 2,    // the least of x86-64
+  kSse4 = 3,    // up to SSE4.2
   kAvx2 = 4,    // with FMA and F16C: Haswell, Zen
   kAvx512 = 5,  // F, BW, CD, DQ, VL: Skylake server, Zen 4
   kNeon = 6,    // AArch64 Advanced SIMD
@@ -32,9 +32,11 @@ enum class Target : int32_t {
 
 // A fixed list in static storage.
 struct TargetList {
-  const Target* data = nullptr;
-  size_t count = 0;
+  const Target* data = nullptr;  // [count]
+  size_t count = 0;              // how many there are
+  // For range-based loops.
   const Target* begin() const { return data; }
+  // For range-based loops.
   const Target* end() const { return data + count; }
 };
 
@@ -42,14 +44,15 @@ struct TargetList {
 // "avx512_amx", "ppc8", "ppc9", "wasm"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* Name(Target target) noexcept;
 
-// The target of that name; an error that lists the valid names otherwise. `target` is written only
-// on success.
+// The target of that name, whether or not it is usable here; otherwise kInvalidArgument, with the
+// valid names in the message. `target` is written only on success.
 FOVEA_EXPORT Status ParseTarget(const char* name, Target* target) noexcept;
 
-// The most capable first; thread-safe.
+// Those that the library was compiled for, the most capable first; thread-safe.
 FOVEA_EXPORT TargetList CompiledTargets() noexcept;
-// The best first: a CPU may run a more capable target slower than a lesser one (VDPBF16PS on
-// Intel's cores); thread-safe.
+
+// Those of them that this CPU can run, the best first: a CPU may run a more capable target slower
+// than a lesser one (VDPBF16PS on Intel's cores); thread-safe.
 //
 // The first call, which may be that of a plan, asks Linux for AMX's tiles where CPU and build have
 // kAvx512Amx, once per process. From then on the signal frames of threads that use them are 8 KiB

@@ -9,14 +9,15 @@
 
 namespace fovea {
 
+// The type of the elements of a tensor.
 enum class DType : int32_t {
   kNone = 0,  // an absent tensor
-  kF32 = 1,
+  kF32 = 1,   // IEEE binary32
   kF16 = 2,   // IEEE binary16
   kBF16 = 3,  // the upper half of a binary32
   kBool = 4,  // one byte, zero = false
-  kI32 = 5,
-  kI64 = 6,
+  kI32 = 5,   // signed, of 32 bits
+  kI64 = 6,   // signed, of 64 bits
   // packed booleans: eight elements of the innermost axis in a byte, the first in bit 0; only masks
   // (BitView)
   kBit = 7,
@@ -55,6 +56,7 @@ constexpr int64_t SizeOf(DType dtype) { return internal::FormatOf(dtype).element
 // the enumeration.
 constexpr const char* Name(DType dtype) { return internal::FormatOf(dtype).name; }
 
+// The most axes that a view has.
 constexpr int kMaxRank = 4;
 
 // A tensor in memory that belongs to the caller: element [i0, i1, …] is at data + Σ i·stride,
@@ -64,12 +66,13 @@ constexpr int kMaxRank = 4;
 // start at whole bytes.
 template <class Pointer>
 struct BasicView {
-  Pointer data = nullptr;
-  DType dtype = DType::kNone;
-  int32_t rank = 0;
-  int64_t shape[kMaxRank] = {};
-  int64_t stride[kMaxRank] = {};
+  Pointer data = nullptr;         // of element [0, 0, …]
+  DType dtype = DType::kNone;     // of every element
+  int32_t rank = 0;               // how many axes there are; 0 = an absent tensor
+  int64_t shape[kMaxRank] = {};   // elements of each axis
+  int64_t stride[kMaxRank] = {};  // bytes from an element to the next along each axis
 
+  // The tensor is not an absent one.
   constexpr bool present() const { return rank != 0; }
   // A view for writing can be read: out of one call is q of the next.
   template <class To, class = std::enable_if_t<std::is_same_v<To, BasicView<const void*>> &&
@@ -85,6 +88,7 @@ struct BasicView {
     }
     return view;
   }
+  // Elements, those of broadcast axes counted each time; 0 for an absent tensor.
   constexpr int64_t size() const {
     int64_t n = rank == 0 ? 0 : 1;
     for (int a = 0; a < rank; ++a) n *= shape[a];
@@ -92,7 +96,9 @@ struct BasicView {
   }
 };
 
+// A tensor that Fovea reads.
 using TensorView = BasicView<const void*>;
+// A tensor that Fovea writes.
 using MutableTensorView = BasicView<void*>;
 
 namespace internal {
@@ -144,9 +150,12 @@ struct DTypeOf<int64_t> {
 
 // Views of dense memory in C order, and of memory with explicit strides in ELEMENTS. The rank is
 // the length of `shape`:
-//   View(q, {B, Hq, Tq, dk});                                          // BHTD
+//
+//   View(q, {B, Hq, Tq, dk});                                  // BHTD
 //   View(q, {B, Hq, Tq, dk}, {Tq * Hq * dk, dk, Hq * dk, 1});  // the same tensor stored BTHD
-// For types without a C++ type of their own, the overloads with a DType.
+//
+// T is float, bool, int32_t or int64_t; for types without a C++ type of their own there are
+// overloads with a DType. This one: dense, to be read.
 template <class T, size_t N>
 constexpr TensorView View(const T* data, const int64_t (&shape)[N]) {
   std::array<int64_t, N> s{};
@@ -154,6 +163,7 @@ constexpr TensorView View(const T* data, const int64_t (&shape)[N]) {
   return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value,
                                         s, internal::DenseStrides(s));
 }
+// Strides in ELEMENTS, to be read.
 template <class T, size_t N>
 constexpr TensorView View(const T* data, const int64_t (&shape)[N],
                           const int64_t (&element_strides)[N]) {
@@ -162,6 +172,7 @@ constexpr TensorView View(const T* data, const int64_t (&shape)[N],
   return internal::MakeView<TensorView>(static_cast<const void*>(data), internal::DTypeOf<T>::value,
                                         s, t);
 }
+// Dense, to be written.
 template <class T, size_t N>
 constexpr MutableTensorView View(T* data, const int64_t (&shape)[N]) {
   std::array<int64_t, N> s{};
@@ -169,6 +180,7 @@ constexpr MutableTensorView View(T* data, const int64_t (&shape)[N]) {
   return internal::MakeView<MutableTensorView>(
       static_cast<void*>(data), internal::DTypeOf<T>::value, s, internal::DenseStrides(s));
 }
+// Strides in ELEMENTS, to be written.
 template <class T, size_t N>
 constexpr MutableTensorView View(T* data, const int64_t (&shape)[N],
                                  const int64_t (&element_strides)[N]) {
@@ -177,12 +189,14 @@ constexpr MutableTensorView View(T* data, const int64_t (&shape)[N],
   return internal::MakeView<MutableTensorView>(static_cast<void*>(data),
                                                internal::DTypeOf<T>::value, s, t);
 }
+// Dense, of any type but kBit, to be read: f16 and bf16 have no C++ type.
 template <size_t N>
 constexpr TensorView View(const void* data, DType dtype, const int64_t (&shape)[N]) {
   std::array<int64_t, N> s{};
   for (size_t a = 0; a < N; ++a) s[a] = shape[a];
   return internal::MakeView<TensorView>(data, dtype, s, internal::DenseStrides(s));
 }
+// Dense, of any type but kBit, to be written.
 template <size_t N>
 constexpr MutableTensorView View(void* data, DType dtype, const int64_t (&shape)[N]) {
   std::array<int64_t, N> s{};
@@ -190,7 +204,8 @@ constexpr MutableTensorView View(void* data, DType dtype, const int64_t (&shape)
   return internal::MakeView<MutableTensorView>(data, dtype, s, internal::DenseStrides(s));
 }
 
-// Packed booleans in C order, every row of the innermost axis filled up to whole bytes.
+// Packed booleans (kBit) to be read, in C order, every row of the innermost axis filled up to whole
+// bytes.
 template <size_t N>
 constexpr TensorView BitView(const void* data, const int64_t (&shape)[N]) {
   std::array<int64_t, N> bytes{};

@@ -17,7 +17,7 @@ inline namespace FOVEA_EMBEDDED_ISA {
 // What was wrong with a call. Everything is checked before anything is written; of several faults
 // one is named.
 enum class Error : int {
-  kOk = 0,
+  kOk = 0,           // done
   kSize = 1,         // a negative size, dk or dv of 0, or queries without heads
   kHeads = 2,        // Hq is no multiple of Hkv
   kUnsupported = 3,  // dk or dv above kMostChannels: legal, but scratch would be out of bounds
@@ -42,20 +42,22 @@ constexpr const char* Name(Error error) {
   return n >= 0 && n < static_cast<int>(sizeof(kNames) / sizeof(kNames[0])) ? kNames[n] : "unknown";
 }
 
+// The type of the elements of a tensor.
 enum class Type : int {
-  kF32 = 0,
+  kF32 = 0,  // IEEE binary32, as float
   kF16 = 1,  // IEEE binary16, as uint16_t
 };
 
+// Whether queries see the keys behind their own position, as in the library.
 using fovea::Causal;
 
 // A tensor of four axes [B, heads, rows, channels] in the caller's memory. Strides in BYTES, any of
 // them: 0 (broadcast), negative, or a non-unit last one.
 template <class Pointer>
 struct BasicTensor {
-  Pointer data = nullptr;
-  Type type = Type::kF32;
-  int64_t stride[4] = {};
+  Pointer data = nullptr;  // of element [0, 0, 0, 0]; null: an absent tensor
+  Type type = Type::kF32;  // of every element
+  int64_t stride[4] = {};  // bytes from an element to the next along each axis
 
   // What may be written may be read.
   template <class Other, class = std::enable_if_t<std::is_same_v<Pointer, void*> &&
@@ -64,19 +66,25 @@ struct BasicTensor {
     return {data, type, {stride[0], stride[1], stride[2], stride[3]}};
   }
 };
+// A tensor that a call reads.
 using Tensor = BasicTensor<const void*>;
+// A tensor that a call writes.
 using MutableTensor = BasicTensor<void*>;
 
-// A dense tensor [B, heads, rows, channels], for q, k, v and out. `heads` is needed only for B > 1.
+// A dense tensor [B, heads, rows, channels] of f32 to be read: q, k or v. `heads` is needed only
+// for B > 1.
 constexpr Tensor Rows(const float* data, int64_t rows, int64_t channels, int64_t heads = 0) {
   return {data, Type::kF32, {4 * heads * rows * channels, 4 * rows * channels, 4 * channels, 4}};
 }
+// A dense tensor of f32 to be written: out.
 constexpr MutableTensor Rows(float* data, int64_t rows, int64_t channels, int64_t heads = 0) {
   return {data, Type::kF32, {4 * heads * rows * channels, 4 * rows * channels, 4 * channels, 4}};
 }
+// A dense tensor of f16 to be read.
 constexpr Tensor Rows(const uint16_t* data, int64_t rows, int64_t channels, int64_t heads = 0) {
   return {data, Type::kF16, {2 * heads * rows * channels, 2 * rows * channels, 2 * channels, 2}};
 }
+// A dense tensor of f16 to be written.
 constexpr MutableTensor Rows(uint16_t* data, int64_t rows, int64_t channels, int64_t heads = 0) {
   return {data, Type::kF16, {2 * heads * rows * channels, 2 * rows * channels, 2 * channels, 2}};
 }
@@ -90,10 +98,12 @@ struct KeyRanges {
   int64_t stride[3] = {};
 };
 
-// Dense intervals [Tq, 2] that all sequences share, or [B, Tq, 2] where `queries` is Tq.
+// Dense intervals of int32_t, [Tq, 2] that all sequences share, or [B, Tq, 2] where `queries` is
+// Tq.
 constexpr KeyRanges Ranges(const int32_t* data, int64_t queries = 0) {
   return {data, false, {8 * queries, 8, 4}};
 }
+// Dense intervals of int64_t.
 constexpr KeyRanges Ranges(const int64_t* data, int64_t queries = 0) {
   return {data, true, {16 * queries, 16, 8}};
 }
@@ -117,9 +127,11 @@ struct Ring {
   }
 };
 
+// Problem::query_offset where none is given.
 constexpr int64_t kNoOffset = INT64_MIN;
+// The largest query offset, and −kMostOffset the least.
 constexpr int64_t kMostOffset = int64_t{1} << 62;
-// Of dk and dv. Scratch for such heads is still a number of bytes.
+// The largest dk and dv. Scratch for such heads is still a number of bytes.
 constexpr int64_t kMostChannels = sizeof(size_t) >= 8 ? int64_t{1} << 24 : int64_t{1} << 16;
 
 // One call. All memory belongs to the caller; out and lse must not overlap the inputs.
@@ -137,10 +149,18 @@ constexpr int64_t kMostChannels = sizeof(size_t) >= 8 ? int64_t{1} << 24 : int64
 // and lse_i = ln Σ_j exp(s_ij). A row without a visible key gives out = 0 and lse = −inf. Where K
 // or V hold NaN or infinity, that reaches the rows that see them and no others.
 struct Problem {
-  int64_t B = 1, Hq = 1, Hkv = 1, Tq = 0, Tk = 0, dk = 0, dv = 0;
+  int64_t B = 1,  // sequences
+      Hq = 1,     // query heads, a multiple of Hkv
+      Hkv = 1,    // key and value heads
+      Tq = 0,     // queries of each sequence
+      Tk = 0,     // keys of each sequence
+      dk = 0,     // channels of a query and a key, 1 … kMostChannels
+      dv = 0;     // channels of a value, 1 … kMostChannels
 
-  Tensor q, k, v;
-  MutableTensor out;
+  Tensor q,           // [B, Hq, Tq, dk]
+      k,              // [B, Hkv, Tk, dk]
+      v;              // [B, Hkv, Tk, dv]
+  MutableTensor out;  // [B, Hq, Tq, dv]
   MutableTensor lse;  // f32; not written without data
   Tensor bias;        // none without data; broadcast by strides of 0
 
@@ -153,18 +173,17 @@ struct Problem {
   // The caller's own step, called in place on blocks of scores, for rows that exist alone. Its
   // positions are i + offset and j, over a ring counted from its oldest key; sequence is b.
   fovea_score_function score_function = nullptr;
-  void* score_context = nullptr;
+  void* score_context = nullptr;  // the first argument of score_function
 
-  Causal causal = Causal::kNone;
-  // Query i sees keys i + offset − window_left … i + offset + window_right, both inclusive; −1
-  // leaves that side open.
-  int64_t window_left = -1, window_right = -1;
-  KeyRanges key_ranges;
+  Causal causal = Causal::kNone;  // no key behind the query's position
+  int64_t window_left = -1,       // query i sees keys from i + offset − window_left on; −1: all
+      window_right = -1;          // and those up to i + offset + window_right, inclusive; −1: all
+  KeyRanges key_ranges;           // an interval of keys for each query
   // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by
   // default keys − queries of the sequence with kBottomRight or a ring without causal (the last
   // query belongs to the newest key), else 0.
   int64_t query_offset = kNoOffset;
-  const int64_t* query_offsets = nullptr;
+  const int64_t* query_offsets = nullptr;  // [B] in the place of query_offset
 
   // [B], 0 … Tq: rows at or behind it give out = 0 and lse = −inf
   const int32_t* q_lengths = nullptr;
