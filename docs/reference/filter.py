@@ -10,31 +10,33 @@ Readers of headers need none of Doxygen's signs. What a comment belongs to follo
 - with a blank line below: nothing. Headings and remarks are not printed.
 
 Lines of a comment that are indented by two spaces or more (code, tables) are shown as they are. An
-enum of C without a name holds the values of the typedef above it.
+enum of C without a name holds the values of the typedef above it. The inline namespace for which
+callers write nothing is left out.
 """
 
 import re
 import sys
 
 COMMENT = re.compile(r"^(?P<indent>\s*)// ?(?P<text>.*)$")
-TRAILING = re.compile(r"^(?P<code>\s*[^\s#/].*?)  // (?P<text>.*)$")
+TRAILING = re.compile(r"^(?P<code>\s*[^\s#/}].*?)  // (?P<text>.*)$")
+UNWRITTEN = re.compile(r"^(inline namespace FOVEA_EMBEDDED_ISA {|}  // namespace FOVEA_EMBEDDED_ISA)$")
 TYPE_OF_VALUES = re.compile(r"^typedef int32_t (\w+);")
 
 
 def marked(comments, marker):
-    """The lines of a comment, runs of indented ones between @verbatim and @endverbatim."""
-    out, verbatim = [], False
+    """The lines of a comment, runs of indented ones between @code and @endcode."""
+    out, as_is = [], False
     for n, line in enumerate(comments):
         match = COMMENT.match(line)
         indent, text = match["indent"], match["text"]
         following = next((x for x in (COMMENT.match(c)["text"] for c in comments[n:]) if x), "")
-        indented = following.startswith("  ") and (text != "" or verbatim)
-        if indented != verbatim:
-            out.append(f"{indent}{marker} {'@verbatim' if indented else '@endverbatim'}")
-            verbatim = indented
+        indented = following.startswith("  ") and (text != "" or as_is)
+        if indented != as_is:
+            out.append(f"{indent}{marker} {'@code{.unparsed}' if indented else '@endcode'}")
+            as_is = indented
         out.append(f"{indent}{marker} {text}")
-    if verbatim:
-        out.append(f"{indent}{marker} @endverbatim")
+    if as_is:
+        out.append(f"{indent}{marker} @endcode")
     return out
 
 
@@ -65,7 +67,7 @@ def doxygen(lines):
         if type_of_values and lines[n].startswith("enum {"):
             out.append(f"/// The values of #{type_of_values}.")
         type_of_values = (TYPE_OF_VALUES.match(lines[n]) or [None, None])[1]
-        out.append(lines[n])
+        out.append("" if UNWRITTEN.match(lines[n]) else lines[n])
         n += 1
     return out
 
