@@ -19,7 +19,7 @@ import sys
 
 COMMENT = re.compile(r"^(?P<indent>\s*)// ?(?P<text>.*)$")
 TRAILING = re.compile(r"^(?P<code>\s*[^\s#/}].*?)  // (?P<text>.*)$")
-UNWRITTEN = re.compile(r"^(inline namespace FOVEA_EMBEDDED_ISA {|}  // namespace FOVEA_EMBEDDED_ISA)$")
+UNWRITTEN = re.compile(r"^(inline |}  // )namespace FOVEA_EMBEDDED_ISA\b")
 TYPE_OF_VALUES = re.compile(r"^typedef int32_t (\w+);")
 
 
@@ -60,7 +60,7 @@ def doxygen(lines):
             column = len(match["code"]) + 2
             out.append(f"{match['code']}  ///< {match['text']}")
             n += 1
-            while n < len(lines) and lines[n].startswith("// ", column) and not lines[n][:column].strip():
+            while n < len(lines) and COMMENT.match(lines[n]) and lines[n].index("//") == column:
                 out.append(lines[n].replace("//", "///<", 1))
                 n += 1
             continue

@@ -31,7 +31,7 @@
 #include "fovea/version.h"
 
 #ifdef __cplusplus
-// What C++ sees of "no exception leaves this function".
+// C++ knows by this that no exception leaves the function.
 #define FOVEA_NOEXCEPT noexcept
 extern "C" {
 #else
@@ -297,8 +297,8 @@ FOVEA_EXPORT fovea_status fovea_alibi_slopes(int64_t Hq, float max_bias, float* 
 // How a problem will be computed: fovea::Plan.
 typedef struct fovea_plan fovea_plan;
 
-// *plan is to be destroyed. `options` may be null. Reads no tensor data but lengths, offsets,
-// cu_seqlens and a fixed mask.
+// Makes *plan, which is to be destroyed. `options` may be null. Reads no tensor data but lengths,
+// offsets, cu_seqlens and a fixed mask.
 FOVEA_EXPORT fovea_status fovea_plan_create(const fovea_problem* problem,
                                             const fovea_plan_options* options, fovea_plan** plan,
                                             fovea_error* error) FOVEA_NOEXCEPT;
@@ -307,7 +307,7 @@ FOVEA_EXPORT fovea_status fovea_plan_create(const fovea_problem* problem,
 FOVEA_EXPORT fovea_status fovea_plan_update(fovea_plan* plan, const fovea_problem* problem,
                                             fovea_error* error) FOVEA_NOEXCEPT;
 
-// Null is ignored.
+// Gives the plan's memory back; null is ignored.
 FOVEA_EXPORT void fovea_plan_destroy(fovea_plan* plan) FOVEA_NOEXCEPT;
 
 // Bytes of a workspace, at whatever address, for a run by that many workers; 0 for a null plan or

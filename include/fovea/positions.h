@@ -7,8 +7,8 @@
 
 namespace fovea {
 
-// Whether queries see the keys behind their own position. The offset of Score takes the place of
-// what is said here, where it is given.
+// Whether queries see the keys behind their own position. Where Score gives an offset, both kinds
+// mean j ≤ i + offset.
 enum class Causal : int32_t {
   kNone = 0,     // every query sees every key
   kTopLeft = 1,  // query i sees keys j ≤ i

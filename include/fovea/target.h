@@ -11,7 +11,7 @@
 
 namespace fovea {
 
-// An instruction set. Numbers are fixed; new ones come at the end.
+// An instruction set. Ordered within an architecture from the least to the most capable.
 enum class Target : int32_t {
   kAuto = 0,    // the best usable one, or what the environment variable FOVEA_TARGET names
   kEmu128 = 1,  // portable C++, no SIMD instructions
