@@ -27,21 +27,22 @@ def marked(comments, marker):
     """The lines of a comment, runs of indented ones between @code and @endcode."""
     out, as_is = [], False
     for n, line in enumerate(comments):
-        match = COMMENT.match(line)
-        indent, text = match["indent"], match["text"]
+        indent, text = COMMENT.match(line).groups()
         following = next((x for x in (COMMENT.match(c)["text"] for c in comments[n:]) if x), "")
         indented = following.startswith("  ") and (text != "" or as_is)
-        if indented != as_is:
-            out.append(f"{indent}{marker} {'@code{.unparsed}' if indented else '@endcode'}")
-            as_is = indented
+        if indented and not as_is:
+            out[-1] += " @code{.unparsed}"
+        if as_is and not indented:
+            text = "@endcode " + text
+        as_is = indented
         out.append(f"{indent}{marker} {text}")
     if as_is:
-        out.append(f"{indent}{marker} @endcode")
+        out[-1] += " @endcode"
     return out
 
 
 def doxygen(lines):
-    """Lines with comments marked."""
+    """The same lines with comments marked, so that Doxygen's messages name lines of the header."""
     out, n, of_file, type_of_values = [], 0, True, None
     while n < len(lines):
         match = COMMENT.match(lines[n])
@@ -50,9 +51,12 @@ def doxygen(lines):
             while end < len(lines) and COMMENT.match(lines[end]):
                 end += 1
             if of_file:
-                out += ["/// @file"] + marked(lines[n:end], "///") + [""]
+                out += marked(lines[n:end], "///")
+                out[-1] += " @file"
             elif end < len(lines) and lines[end].strip():
                 out += marked(lines[n:end], "///")
+            else:
+                out += lines[n:end]
             n, of_file = end, False
             continue
         match = TRAILING.match(lines[n])
@@ -65,7 +69,7 @@ def doxygen(lines):
                 n += 1
             continue
         if type_of_values and lines[n].startswith("enum {"):
-            out.append(f"/// The values of #{type_of_values}.")
+            lines[n] = f"/** The values of #{type_of_values}. */ {lines[n]}"
         type_of_values = (TYPE_OF_VALUES.match(lines[n]) or [None, None])[1]
         out.append("" if UNWRITTEN.match(lines[n]) else lines[n])
         n += 1
