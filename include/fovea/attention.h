@@ -101,11 +101,12 @@ struct PlanOptions {
   // Of the plan, and of the workspace where Attention allocates one.
   Allocator allocator;
 
-  // Test hooks; 0 means the plan's choice. They change rounding.
-
-  int32_t tile_rows = 0;   // upper bound on the query rows of a tile
-  int32_t block_keys = 0;  // upper bound on the keys of a block
-  int64_t split_keys = 0;  // upper bound on the keys of a split
+  // test hook: at most so many query rows in a tile; 0 = the plan's choice. Changes rounding
+  int32_t tile_rows = 0;
+  // test hook: at most so many keys in a block; 0 = the plan's choice. Changes rounding
+  int32_t block_keys = 0;
+  // test hook: at most so many keys in a split; 0 = the plan's choice. Changes rounding
+  int64_t split_keys = 0;
 };
 
 // What a plan will do, estimated from shapes, lengths, causal and window alone.
