@@ -20,9 +20,11 @@ from ._core import (
     targets,
 )
 from ._core import __version__ as __version__
+from .score_function import ScoreBlock, score_function_type
 
 __all__ = [
     "Plan",
+    "ScoreBlock",
     "UnsupportedError",
     "active_target",
     "alibi_slopes",
@@ -30,6 +32,7 @@ __all__ = [
     "compiled_targets",
     "get_threads",
     "merge",
+    "score_function_type",
     "set_threads",
     "targets",
 ]

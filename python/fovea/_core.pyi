@@ -1,5 +1,6 @@
 """Types of the compiled module. What the functions do is in their docstrings: help(fovea.attention)."""
 
+from _ctypes import CFuncPtr
 from collections.abc import Iterable
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
 
@@ -17,6 +18,13 @@ _Array = _SupportsDLPack | npt.NDArray[Any] | Buffer
 _ArrayT = TypeVar("_ArrayT", bound=npt.NDArray[Any] | _Tensor)
 _Integers = _Array | list[int] | tuple[int, ...]
 _Floats = _Array | list[float] | list[int] | tuple[float, ...]
+_Context = int | Buffer | npt.NDArray[Any] | None
+
+class _Compiled(Protocol):  # what numba.cfunc returns
+    @property
+    def address(self) -> int: ...
+
+_Function = int | CFuncPtr | _Compiled
 _Layout = Literal["BHTD", "BTHD"] | None
 
 class _Options(TypedDict, total=False):
@@ -34,6 +42,10 @@ class _Options(TypedDict, total=False):
     mask_shape: list[int] | tuple[int, ...] | None
     block_map: tuple[_Array, int, int] | None
     parents: _Array | None
+    key_ranges: _Array | None
+    head_scales: _Floats | None
+    bias_scales: _Floats | None
+    score_function: _Function | tuple[_Function, _Context] | None
     alibi_slopes: _Floats | None
     softcap: float | None
     sinks: _Floats | None

@@ -48,6 +48,10 @@ Keywords, each None or left out when not wanted:
   parents         int32 or int64 [B, Tq]: a tree of queries (speculative decoding), −1 for roots
   alibi_slopes    float32 [Hq], or a list: score −= slope·|i + offset − j|
   softcap         c: score = c·tanh(score / c)
+  head_scales     float32 [Hq], or a list: multiplies the scale of each head, as in cosine attention
+  bias_scales     float32 [Hq], or a list: multiplies the bias of each head
+  key_ranges      int32 or int64 [B, Tq, 2], or [1, Tq, 2] for all sequences: query i sees keys begin ≤ j < end (documents, prefixes, images in a text)
+  score_function  a compiled function that changes scores behind the bias, or (function, context): see help(fovea.score_function)
   sinks           float32 [Hq], or a list: one logit per head that only adds to the softmax denominator
   return_lse      also return the natural logarithm of the softmax denominator, float32 [B, Hq, Tq]
   return_weights  also return the softmax weights, float32 [B, Hq, Tq, Tk] (packed: Tq and Tk of the longest sequence)
@@ -72,7 +76,8 @@ const char* const kPlanDoc =
     R"(How a problem will be computed, kept for many runs: Plan(q, k, v, **keywords) with the keywords of attention().
 
 A plan binds shapes, types, lengths, offsets, causal and window, and which arrays are present; run() refuses what differs. Data, strides, scale and softcap may
-change. It keeps references to the arrays among the keywords (masks, lengths, …) and none to q, k, v. Further keywords:
+change, and which score_function it is, but not whether there is one. It keeps references to what the keywords hold (masks, lengths, functions, …) and none to q, k, v.
+Further keywords:
   max_queries, max_keys   the largest Tq and Tk that update() will be asked for
   fixed_mask              the mask's contents do not change until the next update(): where it removes what is noted once
 

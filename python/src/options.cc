@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "score_function.h"
+
 namespace fovea::python {
 namespace {
 
@@ -16,6 +18,7 @@ enum class Key {
   kWindow,
   kQueryOffset,
   kBlockMap,
+  kScoreFunction,
   kSoftcap,
   kMaskBits,
   kMaskShape,
@@ -50,6 +53,7 @@ std::vector<Keyword> MadeKeywords() {
       {"query_offset", Key::kQueryOffset},
       {"softcap", Key::kSoftcap},
       {"block_map", Key::kBlockMap},
+      {"score_function", Key::kScoreFunction},
       {"mask_bits", Key::kMaskBits},
       {"mask_shape", Key::kMaskShape},
       {"score_stage", Key::kScoreStage},
@@ -230,6 +234,12 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         arrays[keyword->tensor] = value[0];
         score.block_map.queries = Number<int64_t>(value[1], "block_map[1]", "an integer");
         score.block_map.keys = Number<int64_t>(value[2], "block_map[2]", "an integer");
+        break;
+      case Key::kScoreFunction:
+        score.function = {};
+        kept_memory.reset();
+        kept_function = none ? nb::object() : nb::borrow(value);
+        if (!none) score.function = ReadScoreFunction(value, &kept_memory);
         break;
       case Key::kSoftcap:
         score.softcap = none ? 0 : Number<float>(value, "softcap", "a number");

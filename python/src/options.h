@@ -18,12 +18,14 @@ const char* KeywordOf(const TensorRow& row);
 
 // Copyable: a plan keeps them for its runs, with references to the arrays.
 struct Options {
-  Score score;  // its numbers alone
+  Score score;  // its numbers and its function alone
   PlanOptions plan;
   // By the index of the tensor's row: null or what was given …
   std::array<nb::object, kTensorCount> arrays;
   // … and, of an output, whether it is to be returned even if not given.
   std::array<bool, kTensorCount> wanted = {};
+  // what score.function and its context lie in
+  nb::object kept_function, kept_memory;
   nb::object mask_bits;
   // of mask_bits; rank 0: not given
   std::array<int64_t, kMaxRank> mask_shape = {};

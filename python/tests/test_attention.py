@@ -52,6 +52,9 @@ options = st.fixed_dictionaries(
         "mask": st.sampled_from([(1, 1, 1, 1), (1, 0, 1, 1), (0, 0, 0, 0), (0, 1, 1, 0)]),
         "sinks": st.just(True),
         "alibi_slopes": st.just(True),
+        "head_scales": st.just(True),
+        "bias_scales": st.just(True),
+        "key_ranges": st.sampled_from([np.int32, np.int64]),
         "q_lengths": st.just(True),
         "kv_lengths": st.just(True),
     },
@@ -74,6 +77,12 @@ def test_options(options, seed, sizes):
             keywords[name] = values if name == "bias" else values > -0.5
     if "sinks" in options:
         keywords["sinks"] = random(rng, Hkv * group)
+    for name in ("head_scales", "bias_scales"):
+        if name in options:
+            keywords[name] = random(rng, Hkv * group)
+    if "key_ranges" in options:
+        first = rng.integers(-3, Tk + 1, (1 if seed % 2 else B, Tq, 1))
+        keywords["key_ranges"] = np.concatenate([first, first + rng.integers(-2, Tk + 3, first.shape)], axis=2).astype(options["key_ranges"])
     if "alibi_slopes" in options:
         keywords["alibi_slopes"] = fovea.alibi_slopes(Hkv * group)
     if "q_lengths" in options:
@@ -149,6 +158,30 @@ def test_block_map_and_parents():
             node = parents[0, node]
     expected = textbook.attention(q, k, v, mask=sees)[0]
     close(fovea.attention(q, k, v, parents=parents, query_offset=20), expected, textbook.tolerance(np.float32, v))
+
+
+def test_scales_are_lists_too():
+    rng = np.random.default_rng(12)
+    q, k, v, bias = random(rng, 1, 4, 9, 8), random(rng, 1, 2, 20, 8), random(rng, 1, 2, 20, 8), random(rng, 9, 20)
+    keywords = {"bias": bias, "head_scales": [1.0, 0.5, -2.0, 0], "bias_scales": (0.25, -1.0, 0, 1)}
+    close(fovea.attention(q, k, v, **keywords), textbook.attention(q, k, v, **keywords)[0], textbook.tolerance(np.float32, v))
+
+
+def test_documents_are_key_ranges():
+    rng = np.random.default_rng(13)
+    q, k, v = (random(rng, 2, 2, 30, 8) for _ in range(3))
+    starts = np.array([0, 7, 19, 30])
+    document = np.searchsorted(starts, np.arange(30), side="right") - 1
+    ranges = np.stack([starts[document], starts[document + 1]], axis=1)[None]
+    expected = textbook.attention(q, k, v, mask=document[:, None] == document)[0]
+    close(fovea.attention(q, k, v, key_ranges=ranges), expected, textbook.tolerance(np.float32, v))
+    close(fovea.attention(q[0], k[0], v[0], key_ranges=ranges.astype(np.int32)), expected[0], textbook.tolerance(np.float32, v))
+    plan = fovea.Plan(q, k, v, key_ranges=ranges)
+    close(plan.run(q, k, v), expected, textbook.tolerance(np.float32, v))
+    everything = np.broadcast_to(np.array([0, 30]), (2, 30, 2))
+    close(plan.run(q, k, v, key_ranges=everything), textbook.attention(q, k, v)[0], textbook.tolerance(np.float32, v))
+    with pytest.raises(ValueError, match="key_ranges"):
+        plan.run(q, k, v, key_ranges=None)
 
 
 def test_scores_at_each_stage():

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import ctypes
+
 import fovea
 
 Array = npt.NDArray[np.float32]
@@ -26,6 +28,23 @@ out: Array = fovea.attention(q, q, q)
 text: str = fovea.attention(q, q, q)  # refused
 out = fovea.attention(q, q, q, causal="top-left", window=(3, None), scale=0.5, kv_lengths=[4], threads=2, isa="avx2", out=q.copy())
 out = fovea.attention(q, q, q, causal=True, query_offset=np.array([1]), bias=q, mask=None, block_map=(q, 8, 8), sinks=(0.0, 1.0))
+out = fovea.attention(q, q, q, head_scales=[1.0, 2.0], bias_scales=q, key_ranges=np.zeros((1, 4, 2), np.int32), score_function=4096)
+
+
+class Compiled:
+    address = 4096
+
+
+def change(context: int | None, block: "ctypes._Pointer[fovea.ScoreBlock]") -> None:
+    block.contents.scores[0] = float(block.contents.heads[0] + block.contents.rows)
+
+
+function = fovea.score_function_type(change)
+out = fovea.attention(q, q, q, score_function=function)
+out = fovea.attention(q, q, q, score_function=(Compiled(), ctypes.c_int(1)))
+out = fovea.attention(q, q, q, score_function=(function, q))
+fovea.attention(q, q, q, score_function=lambda context, block: None)  # refused
+fovea.attention(q, q, q, score_function=(function, "context"))  # refused
 pair: tuple[Array, Any] = fovea.attention(q, q, q, return_lse=True)
 text = fovea.attention(q, q, q, return_lse=True)  # refused
 out, lse, weights = fovea.attention(q, q, q, return_lse=True, return_weights=True)

@@ -4,8 +4,8 @@ import numpy as np
 
 
 def attention(q, k, v, *, scale=None, causal=None, window=None, query_offset=None, q_lengths=None, kv_lengths=None, bias=None, mask=None,
-              alibi_slopes=None, softcap=0.0, sinks=None):
-    """out, lse, weights of [B, H, T, d] arrays."""
+              alibi_slopes=None, softcap=0.0, sinks=None, head_scales=None, bias_scales=None, key_ranges=None, function=None):
+    """out, lse, weights of [B, H, T, d] arrays. function(scores, b, h, i, j) gives other scores, with i and j the positions."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     B, Hq, Tq, dk = q.shape
     Hkv, Tk = k.shape[1], k.shape[2]
@@ -26,15 +26,19 @@ def attention(q, k, v, *, scale=None, causal=None, window=None, query_offset=Non
             offset = k_len - q_len if causal == "bottom-right" else 0
         i, j = np.arange(q_len)[:, None] + offset, np.arange(k_len)[None, :]
         for h in range(Hq):
-            s = scale * (q[b, h, :q_len] @ k[b, h // group, :k_len].T)
+            s = scale * (1 if head_scales is None else float(head_scales[h])) * (q[b, h, :q_len] @ k[b, h // group, :k_len].T)
             if softcap:
                 s = softcap * np.tanh(s / softcap)
             if alibi_slopes is not None:
                 s = s - float(alibi_slopes[h]) * abs(i - j)
             visible = np.ones_like(s, dtype=bool)
             if bias is not None:
-                s = s + bias[b, h, :q_len, :k_len]
-                visible &= bias[b, h, :q_len, :k_len] != -np.inf
+                stored = bias[b, h, :q_len, :k_len]
+                visible &= stored != -np.inf
+                s = s + np.where(visible, stored, 0) * (1 if bias_scales is None else float(bias_scales[h]))
+            if function is not None:
+                s = function(s, b, h, i, j)
+                visible &= s != -np.inf
             if mask is not None:
                 visible &= mask[b, h, :q_len, :k_len]
             if causal:
@@ -45,6 +49,9 @@ def attention(q, k, v, *, scale=None, causal=None, window=None, query_offset=Non
                     visible &= j >= i - left
                 if right is not None and right >= 0:
                     visible &= j <= i + right
+            if key_ranges is not None:
+                first, end = np.broadcast_to(key_ranges, (B, Tq, 2))[b, :q_len].T[..., None]
+                visible &= (first <= j) & (j < end)
             s = np.where(visible, s, -np.inf)
             sink = -np.inf if sinks is None else float(sinks[h])
             m = np.maximum(s.max(axis=1, initial=-np.inf), sink)[:, None]
