@@ -95,9 +95,9 @@ Result TimeInTurns(double seconds, const std::function<void(int library, int64_t
     calls.push_back(
         [&, slot](int64_t index) { run(kOrders[(rounds - 1) % kOrderCount][slot], index); });
   }
-  bench::TimingOptions options;
+  measure::TimingOptions options;
   options.seconds = seconds / kLibraries;
-  const bench::Turns turns = bench::MeasureInTurns(options, calls, [&] { ++rounds; });
+  const measure::Turns turns = measure::MeasureInTurns(options, calls, [&] { ++rounds; });
 
   std::vector<double> old_s, ratios, noises;
   for (const bool all : {false, true}) {
@@ -105,7 +105,7 @@ Result TimeInTurns(double seconds, const std::function<void(int library, int64_t
       double time[kLibraries] = {};
       bool owned = true;
       for (int slot = 0; slot < kLibraries; ++slot) {
-        const bench::Sample& sample = turns.samples[round][static_cast<size_t>(slot)];
+        const measure::Sample& sample = turns.samples[round][static_cast<size_t>(slot)];
         time[kOrders[round % kOrderCount][slot]] = sample.seconds;
         owned &= sample.owned;
       }
@@ -123,7 +123,7 @@ Result TimeInTurns(double seconds, const std::function<void(int library, int64_t
 }
 
 struct Request {
-  std::vector<bench::Workload> workloads;
+  std::vector<measure::Workload> workloads;
   double seconds = 600;  // for everything
 };
 
@@ -138,7 +138,7 @@ class Program {
     const double seconds = request.seconds / static_cast<double>(request.workloads.size() + 1);
     std::printf("| workload | kernel | rounds | old µs | new / old | old / old | allowed | |\n");
     std::printf("|---|---|--:|--:|--:|--:|--:|---|\n");
-    for (const bench::Workload& workload : request.workloads) TimeWorkload(workload, seconds);
+    for (const measure::Workload& workload : request.workloads) TimeWorkload(workload, seconds);
     const double mean = std::exp(sum_of_logs_ / static_cast<double>(request.workloads.size()));
     TimeLatency(seconds / 2);
     std::printf("\nnew / old, geometric mean of the workloads: %.4f; %d slower, %d faster\n", mean,
@@ -174,14 +174,14 @@ class Program {
     if (!ok) throw std::runtime_error("a library reports an error");
   }
 
-  static bench::WorkloadTensors MakeTensors(const bench::Workload& workload) {
-    bench::WorkloadTensors tensors(workload, /*seed=*/1);
+  static measure::WorkloadTensors MakeTensors(const measure::Workload& workload) {
+    measure::WorkloadTensors tensors(workload, /*seed=*/1);
     if (!tensors.ok()) throw std::runtime_error(workload.name + ": not enough memory");
     return tensors;
   }
 
-  void TimeWorkload(const bench::Workload& workload, double seconds) {
-    const bench::WorkloadTensors tensors = MakeTensors(workload);
+  void TimeWorkload(const measure::Workload& workload, double seconds) {
+    const measure::WorkloadTensors tensors = MakeTensors(workload);
     const Calls calls(this, ProblemOf(tensors.At(0)));
     const Result result = TimeInTurns(seconds, [&](int n, int64_t index) {
       Check(libraries_[n]->run(calls.call[n], ProblemOf(tensors.At(index)), 1));
@@ -191,10 +191,11 @@ class Program {
   }
 
   void TimeLatency(double seconds) {
-    bench::Workload workload;
+    measure::Workload workload;
     std::string error;
-    if (!bench::ParseWorkload(kLatencyWorkload, &workload, &error)) throw std::runtime_error(error);
-    const bench::WorkloadTensors tensors = MakeTensors(workload);
+    if (!measure::ParseWorkload(kLatencyWorkload, &workload, &error))
+      throw std::runtime_error(error);
+    const measure::WorkloadTensors tensors = MakeTensors(workload);
     const TimedProblem problem = ProblemOf(tensors.At(0));
     const Calls calls(this, problem);
     Print("one planned call of 1 × 64", calls.Kernel(),
@@ -238,26 +239,26 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 // Names or sets, or shapes separated by semicolons, as for fovea bench; each in all types, unless
 // its name has one.
-std::vector<bench::Workload> ParseWorkloads(const std::string& text, const std::string& types) {
-  std::vector<bench::Workload> workloads, typed;
+std::vector<measure::Workload> ParseWorkloads(const std::string& text, const std::string& types) {
+  std::vector<measure::Workload> workloads, typed;
   const bool names = text.find(';') == std::string::npos && std::isalpha(text[0]) != 0;
   for (const std::string& name : Split(text, names ? ',' : ';')) {
-    const std::vector<bench::Workload> set = bench::WorkloadSet(name);
+    const std::vector<measure::Workload> set = measure::WorkloadSet(name);
     workloads.insert(workloads.end(), set.begin(), set.end());
     if (!set.empty()) continue;
-    bench::Workload workload;
+    measure::Workload workload;
     std::string error;
-    if (!bench::ParseWorkload(name, &workload, &error)) throw std::runtime_error(error);
+    if (!measure::ParseWorkload(name, &workload, &error)) throw std::runtime_error(error);
     workloads.push_back(workload);
   }
-  for (const bench::Workload& workload : workloads) {
+  for (const measure::Workload& workload : workloads) {
     if (workload.type != DType::kF32) {
       typed.push_back(workload);
       continue;
     }
     for (const std::string& type : Split(types, ',')) {
       for (const DType known : {DType::kF32, DType::kF16, DType::kBF16}) {
-        if (type == Name(known)) typed.push_back(bench::InType(workload, known));
+        if (type == Name(known)) typed.push_back(measure::InType(workload, known));
       }
     }
   }
