@@ -10,8 +10,6 @@
 namespace fovea::test {
 namespace {
 
-const auto kValid = [](const Suite& suite, size_t index) { return !suite.ExpectsError(index); };
-
 class EmbeddedConformance : public ::testing::TestWithParam<CaseId> {};
 
 TEST_P(EmbeddedConformance, StoredAnswer) {
@@ -27,15 +25,17 @@ TEST_P(EmbeddedConformance, StoredAnswer) {
   EXPECT_TRUE(Matches(problem, reference::Forward(problem)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Onnx, EmbeddedConformance, ::testing::ValuesIn(CasesOf("onnx", kValid)),
+INSTANTIATE_TEST_SUITE_P(Onnx, EmbeddedConformance, ::testing::ValuesIn(CasesOf("onnx", IsValid)),
                          CaseTestName);
-INSTANTIATE_TEST_SUITE_P(Edge, EmbeddedConformance, ::testing::ValuesIn(CasesOf("edge", kValid)),
+INSTANTIATE_TEST_SUITE_P(Edge, EmbeddedConformance, ::testing::ValuesIn(CasesOf("edge", IsValid)),
+                         CaseTestName);
+INSTANTIATE_TEST_SUITE_P(Extra, EmbeddedConformance, ::testing::ValuesIn(CasesOf("extra", IsValid)),
                          CaseTestName);
 
 TEST(EmbeddedConformance, CoversManyCases) {
   int covered = 0;
-  for (const char* suite : {"onnx", "edge"}) {
-    for (const CaseId& id : CasesOf(suite, kValid)) {
+  for (const char* suite : {"onnx", "edge", "extra"}) {
+    for (const CaseId& id : CasesOf(suite, IsValid)) {
       const Case c = id.Load();
       covered += c.unavailable.empty() && IsCovered(c.problem) ? 1 : 0;
     }

@@ -44,6 +44,11 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   auto converted = std::make_unique<Converted>();
   embedded::Problem& e = converted->problem;
   const Score& s = p.score;
+  const auto read = [&](const TensorView& view, auto& to) {
+    for (double x : reference::ReadAll(view))
+      to.push_back(static_cast<typename std::decay_t<decltype(to)>::value_type>(x));
+    return to.data();
+  };
   e.B = p.q.shape[0], e.Hq = p.q.shape[1], e.Hkv = p.k.shape[1], e.Tq = p.q.shape[2],
   e.Tk = p.k.shape[2], e.dk = p.q.shape[3];
   e.dv = p.v.shape[3];
@@ -51,6 +56,15 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   e.v = TensorOf<embedded::Tensor>(p.v);
   e.out = TensorOf<embedded::MutableTensor>(p.out),
   e.lse = TensorOf<embedded::MutableTensor>(p.lse);
+  if (s.head_scales.present()) e.head_scales = read(s.head_scales, converted->head_scales);
+  if (s.bias_scales.present()) e.bias_scales = read(s.bias_scales, converted->bias_scales);
+  e.score_function = s.function.apply, e.score_context = s.function.context;
+  if (s.key_ranges.present()) {
+    e.key_ranges.data = s.key_ranges.data;
+    e.key_ranges.is_64_bit = s.key_ranges.dtype == DType::kI64;
+    for (int a = 0; a < 3; ++a)
+      e.key_ranges.stride[a] = s.key_ranges.shape[a] == 1 ? 0 : s.key_ranges.stride[a];
+  }
   if (s.bias.present()) {
     e.bias.data = s.bias.data;
     e.bias.type = s.bias.dtype == DType::kF16 ? embedded::Type::kF16 : embedded::Type::kF32;
@@ -62,11 +76,6 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   e.causal = static_cast<embedded::Causal>(s.causal);
   e.window_left = s.window.left, e.window_right = s.window.right;
   e.query_offset = s.query_offset.value_or(embedded::kNoOffset);
-  const auto read = [&](const TensorView& view, auto& to) {
-    for (double x : reference::ReadAll(view))
-      to.push_back(static_cast<typename std::decay_t<decltype(to)>::value_type>(x));
-    return to.data();
-  };
   if (s.q_lengths.present()) e.q_lengths = read(s.q_lengths, converted->q_lengths);
   if (s.kv_lengths.present()) e.kv_lengths = read(s.kv_lengths, converted->kv_lengths);
   if (s.query_offsets.present()) e.query_offsets = read(s.query_offsets, converted->offsets);
@@ -146,10 +155,14 @@ ProblemSpec RandomSpec(Random& random) {
   s.Tq = random.Chance(0.3) ? 1 : size() * random.Between(1, 2);
   s.Tk = size() * random.Between(1, 3), s.dk = size(), s.dv = size();
   if (random.Chance(0.3)) s.scale = static_cast<float>(random.Normal());
+  s.head_scales = random.Chance(0.3);
   if (random.Chance(0.4))
     s.bias = random.Pick(std::vector<Axes>(std::begin(kAllAxes), std::end(kAllAxes)));
   s.bias_type = type();
   s.bias_removes = random.Chance(0.5) ? 0.3 : 0;
+  s.bias_scales = random.Chance(0.3);
+  s.function = random.Chance(0.3), s.function_removes = random.Chance(0.5) ? 0.3 : 0;
+  s.key_ranges = lengths(), s.one_key_ranges = random.Chance(0.3);
   s.causal =
       random.Pick(std::vector<Causal>{Causal::kNone, Causal::kTopLeft, Causal::kBottomRight});
   if (random.Chance(0.4)) s.window.left = random.Below(40);

@@ -48,6 +48,7 @@ struct Converted {
   embedded::Problem problem;
   std::vector<int32_t> q_lengths, kv_lengths;
   std::vector<int64_t> offsets;
+  std::vector<float> head_scales, bias_scales;
 };
 std::unique_ptr<Converted> Convert(const Problem& p);
 
