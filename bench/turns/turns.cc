@@ -181,6 +181,8 @@ class Program {
   }
 
   void TimeWorkload(const measure::Workload& workload, double seconds) {
+    if (workload.head_scales || workload.documents)
+      throw std::runtime_error(workload.name + ": TimedProblem has no such modifier");
     const measure::WorkloadTensors tensors = MakeTensors(workload);
     const Calls calls(this, ProblemOf(tensors.At(0)));
     const Result result = TimeInTurns(seconds, [&](int n, int64_t index) {

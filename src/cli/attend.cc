@@ -17,7 +17,8 @@ namespace {
 // The tensors of one call and the problem that views them.
 struct Loaded {
   Problem problem;
-  files::FileTensor q, k, v, mask, bias, alibi_slopes, sinks, q_lengths, kv_lengths, query_offsets;
+  files::FileTensor q, k, v, head_scales, mask, bias, bias_scales, alibi_slopes, sinks, key_ranges,
+      q_lengths, kv_lengths, query_offsets;
   files::Buffer out, lse, weights;
 };
 
@@ -52,10 +53,13 @@ void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
   if (bthd) {
     for (TensorView* view : {&p.q, &p.k, &p.v}) *view = SwapAxes(*view, 1, 2);
   }
+  p.score.head_scales = LoadView(args, "--head-scales", "[Hq]", &loaded->head_scales);
   p.score.mask = LoadView(args, "--mask", "", &loaded->mask);
   p.score.bias = LoadView(args, "--bias", "", &loaded->bias);
+  p.score.bias_scales = LoadView(args, "--bias-scales", "[Hq]", &loaded->bias_scales);
   p.score.alibi_slopes = LoadView(args, "--alibi", "[Hq]", &loaded->alibi_slopes);
   p.score.sinks = LoadView(args, "--sinks", "[Hq]", &loaded->sinks);
+  p.score.key_ranges = LoadView(args, "--key-ranges", "[B, Tq, 2]", &loaded->key_ranges);
   p.score.q_lengths = LoadView(args, "--q-lengths", "[B]", &loaded->q_lengths);
   p.score.kv_lengths = LoadView(args, "--kv-lengths", "[B]", &loaded->kv_lengths);
 }
@@ -190,15 +194,19 @@ Command AttendCommand() {
               {"--lse", "FILE", "write the logarithm of the softmax denominators, [B, Hq, Tq]"},
               {"--weights", "FILE", "write the softmax weights, [B, Hq, Tq, Tk]"},
               {"--scale", "X", "factor of q·k (default 1/sqrt(dk))"},
+              {"--head-scales", "FILE", "multiply the scale of each head, f32 [Hq]"},
               {"--softcap", "X", "scores become X·tanh(score/X)"},
               {"--alibi", "FILE", "ALiBi slopes, f32 [Hq]"},
               {"--bias", "FILE",
                "added to the scores; up to four axes that broadcast to [B, Hq, Tq, Tk]"},
+              {"--bias-scales", "FILE", "multiply the bias of each head, f32 [Hq]"},
               {"--mask", "FILE", "bool or u8, true = attend; broadcasts as the bias does"},
               {"--causal", "top-left|bottom-right",
                "queries see no later key; aligned at the first or at the last query and key"},
               {"--window", "LEFT,RIGHT",
                "keys seen before and behind a query's own position; -1 = no limit"},
+              {"--key-ranges", "FILE",
+               "first key that each query sees and first behind, i32 or i64 [B or 1, Tq, 2]"},
               {"--query-offset", "N|FILE",
                "position of query 0 among the keys; a file holds one per sequence, i32 or i64 [B]"},
               {"--q-lengths", "FILE", "queries of each sequence, i32 or i64 [B]"},

@@ -31,6 +31,10 @@ enum Options : unsigned {
   kSoftcap = 256,
   kAlibi = 512,
   kSinks = 1024,
+  kHeadScales = 2048,
+  kBiasScales = 4096,
+  kKeyRanges = 8192,
+  kAll = 16383,
 };
 constexpr unsigned kCombinations[] = {
     kPlain,
@@ -45,10 +49,15 @@ constexpr unsigned kCombinations[] = {
     kSoftcap,
     kAlibi,
     kSinks,
+    kHeadScales,
+    kBias | kBiasScales,
+    kKeyRanges,
     kLengths | kBottomRight | kWindow,
     kMask | kBias | kSinks,
     kSoftcap | kAlibi | kTopLeft,
-    kBottomRight | kWindow | kLengths | kMask | kBias | kScale | kSoftcap | kAlibi | kSinks};
+    kKeyRanges | kTopLeft | kHeadScales,
+    kAll & ~(kTopLeft | kOffset),
+};
 constexpr int kCombinationCount = sizeof(kCombinations) / sizeof(kCombinations[0]);
 
 }  // namespace
@@ -139,6 +148,22 @@ void AwkwardProblem::DrawScore(int index) {
     for (size_t n = 0; n < bias_.size(); n += 11)
       bias_[n] = -std::numeric_limits<float>::infinity();
     score.bias = View(static_cast<const float*>(bias_.data()), {int64_t{1}, Hq_, Tq_, Tk_});
+  }
+  const auto scales = [&](std::vector<float>* values) {
+    FillFloats(values, Hq_);
+    (*values)[0] = 0;
+    return View(static_cast<const float*>(values->data()), {Hq_});
+  };
+  if (options & kHeadScales) score.head_scales = scales(&head_scales_);
+  if (options & kBiasScales) score.bias_scales = scales(&bias_scales_);
+  if (options & kKeyRanges) {
+    for (int64_t n = 0; n < B_ * Tq_; ++n) {
+      const int64_t first = static_cast<int64_t>(Draw(static_cast<uint64_t>(Tk_))) - 2;
+      const int64_t keys = static_cast<int64_t>(Draw(static_cast<uint64_t>(Tk_) + 4)) - 1;
+      key_ranges_.push_back(static_cast<int32_t>(first));
+      key_ranges_.push_back(static_cast<int32_t>(first + keys));
+    }
+    score.key_ranges = View(static_cast<const int32_t*>(key_ranges_.data()), {B_, Tq_, int64_t{2}});
   }
   if (options & kAlibi) {
     for (int64_t h = 0; h < Hq_; ++h) slopes_.push_back(std::ldexp(1.0f, -static_cast<int>(h) - 2));

@@ -84,6 +84,8 @@ constexpr struct {
      }},
     {"alibi", [](Workload* w) { return SetOnce(&w->alibi); }},
     {"sinks", [](Workload* w) { return SetOnce(&w->sinks); }},
+    {"headscales", [](Workload* w) { return SetOnce(&w->head_scales); }},
+    {"ranges", [](Workload* w) { return SetOnce(&w->documents); }},
     {"mask", [](Workload* w) { return SetMask(w, MaskKind::kRandom); }},
     {"padmask", [](Workload* w) { return SetMask(w, MaskKind::kPadding); }},
     {"trimask", [](Workload* w) { return SetMask(w, MaskKind::kTriangle); }},
@@ -132,9 +134,21 @@ constexpr struct {
 };
 
 constexpr const char* kModifierSet[] = {
-    "P2",      "P2+softcap",    "P2+alibi",       "P2+sinks",
-    "P2+bias", "P2+keybias",    "P2+mask",        "P2+padmask",
-    "P2+nan",  "P2+window=256", "P2+alibi+sinks", "P2+softcap+alibi+sinks"};
+    "P2",
+    "P2+softcap",
+    "P2+alibi",
+    "P2+sinks",
+    "P2+headscales",
+    "P2+bias",
+    "P2+keybias",
+    "P2+mask",
+    "P2+padmask",
+    "P2+ranges",
+    "P2+nan",
+    "P2+window=256",
+    "P2+alibi+sinks",
+    "P2+softcap+alibi+sinks",
+};
 
 std::vector<Workload> MakeNamedWorkloads() {
   std::vector<Workload> workloads;
@@ -167,8 +181,8 @@ uint64_t Scatter(uint64_t n) {
 }  // namespace
 
 bool Workload::ModifiesScores() const {
-  return window > 0 || softcap > 0 || alibi || sinks || mask != MaskKind::kNone ||
-         bias != BiasKind::kNone;
+  return window > 0 || softcap > 0 || alibi || sinks || head_scales || documents ||
+         mask != MaskKind::kNone || bias != BiasKind::kNone;
 }
 
 bool Workload::HasShapeOf(const Workload& other) const {
@@ -194,12 +208,25 @@ bool Workload::MaskAllows(int64_t i, int64_t j) const {
   return true;
 }
 
+void Workload::DocumentOf(int64_t i, int64_t* first, int64_t* end) const {
+  const int64_t position = std::clamp<int64_t>(Position(i), 0, Tk - 1);
+  const int64_t document = (kDocuments * (position + 1) - 1) / Tk;
+  *first = document * Tk / kDocuments;
+  *end = (document + 1) * Tk / kDocuments;
+}
+
 double Workload::Pairs() const {
   double pairs = 0;
   for (int64_t i = 0; i < Tq; ++i) {
-    const int64_t end = causal || window > 0 ? std::clamp<int64_t>(Position(i) + 1, 0, Tk) : Tk;
-    const int64_t first = window > 0 ? std::clamp<int64_t>(Position(i) + 1 - window, 0, end) : 0;
-    int64_t visible = end - first;
+    int64_t end = causal || window > 0 ? std::clamp<int64_t>(Position(i) + 1, 0, Tk) : Tk;
+    int64_t first = window > 0 ? std::clamp<int64_t>(Position(i) + 1 - window, 0, end) : 0;
+    if (documents) {
+      int64_t of_document, behind;
+      DocumentOf(i, &of_document, &behind);
+      first = std::max(first, of_document);
+      end = std::min(end, behind);
+    }
+    int64_t visible = std::max<int64_t>(0, end - first);
     if (mask != MaskKind::kNone) {
       visible = 0;
       for (int64_t j = first; j < end; ++j) visible += MaskAllows(i, j) ? 1 : 0;
@@ -213,7 +240,14 @@ double Workload::Flops() const { return 2 * Pairs() * static_cast<double>(dk + d
 
 double Workload::KvBytes() const {
   const int64_t channels = values_in_keys ? dk : dk + dv;
-  const int64_t keys = window > 0 ? std::min(Tk, Tq + window - 1) : Tk;
+  // Later queries see no earlier keys than the first does, and the last one sees the last key.
+  int64_t first = window > 0 ? std::max<int64_t>(0, Position(0) + 1 - window) : 0;
+  if (documents) {
+    int64_t of_document, behind;
+    DocumentOf(0, &of_document, &behind);
+    first = std::max(first, of_document);
+  }
+  const int64_t keys = Tk - first;
   return static_cast<double>(B * Hkv * keys) * static_cast<double>(channels * SizeOf(type));
 }
 

@@ -25,6 +25,8 @@ enum class MaskKind {
 };
 constexpr int64_t kBandKeys = 256;
 
+constexpr int64_t kDocuments = 4;
+
 // Additive biases, f32.
 enum class BiasKind {
   kNone,
@@ -41,7 +43,8 @@ struct Workload {
 
   int64_t window = 0;  // keys that a query sees, the last one at its own position; 0: all
   float softcap = 0;
-  bool alibi = false, sinks = false;
+  bool alibi = false, sinks = false, head_scales = false;
+  bool documents = false;  // of kDocuments that lie behind each other, a query sees its own
   MaskKind mask = MaskKind::kNone;
   BiasKind bias = BiasKind::kNone;
   bool nan = false;  // in the rows of K and V that the padding mask removes
@@ -58,11 +61,13 @@ struct Workload {
 
   int64_t PaddingKeys() const;                  // that kPadding removes
   bool MaskAllows(int64_t i, int64_t j) const;  // the boolean mask alone
+  // The first key of query i's document and the first behind it. Of equal documents, to a key.
+  void DocumentOf(int64_t i, int64_t* first, int64_t* end) const;
   // visible (query, key) pairs of all query heads; O(Tq·Tk) with a boolean mask
   double Pairs() const;
   // 2·pairs·(dk + dv): a multiplication and an addition for each product of q·k and p·v
   double Flops() const;
-  // of K and V, without keys outside of every query's window
+  // of K and V, without keys outside of every query's window or document
   double KvBytes() const;
   int64_t Position(int64_t i) const { return i + Tk - Tq; }
 };
@@ -78,6 +83,8 @@ const std::vector<Workload>& NamedWorkloads();
 //   softcap                            at 20
 //   alibi                              slopes 2^(−8(h+1)/Hq)
 //   sinks                              one for each query head
+//   headscales                         1 + h/Hq, times the scale
+//   ranges                             key_ranges of documents, see Workload::documents
 //   mask, padmask, trimask, bandmask   MaskKind's kRandom, kPadding, kTriangle, kBand; at most one
 //   nan                                padmask, and NaN behind it
 //   bias, distbias, keybias            BiasKind's kDense, kDistance, kKeys; at most one

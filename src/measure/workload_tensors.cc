@@ -97,15 +97,32 @@ WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
                                                         static_cast<size_t>(copies_) * kv);
 
   per_head_bytes_ = WholeLines(w.Hq, DType::kF32);
+  if (w.documents) ranges_bytes_ = WholeLines(2 * w.Tq, DType::kI32);
   if (w.bias != BiasKind::kNone)
     bias_bytes_ = WholeLines(w.bias == BiasKind::kKeys ? w.Tk : w.Hq * w.Tq * w.Tk, DType::kF32);
   if (w.mask != MaskKind::kNone)
     mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk, DType::kBool);
-  modifiers_ = std::make_shared<const HugeBuffer>(2 * per_head_bytes_ + bias_bytes_ + mask_bytes_);
+  modifiers_ = std::make_shared<const HugeBuffer>(3 * per_head_bytes_ + ranges_bytes_ +
+                                                  bias_bytes_ + mask_bytes_);
 
   if (!ok()) return;
   if (!share) FillTensors(seed);
   FillModifiers(seed + 2);
+}
+
+WorkloadTensors::Modifiers WorkloadTensors::modifiers() const {
+  char* at = static_cast<char*>(modifiers_->data());
+  const auto next = [&](size_t bytes) -> void* {
+    at += bytes;
+    return at - bytes;
+  };
+  Modifiers m;
+  for (float** values : {&m.slopes, &m.sinks, &m.head_scales})
+    *values = static_cast<float*>(next(per_head_bytes_));
+  m.ranges = static_cast<int32_t*>(next(ranges_bytes_));
+  m.bias = static_cast<float*>(next(bias_bytes_));
+  m.mask = next(mask_bytes_);
+  return m;
 }
 
 void WorkloadTensors::FillTensors(uint64_t seed) {
@@ -126,17 +143,24 @@ void WorkloadTensors::FillTensors(uint64_t seed) {
 
 void WorkloadTensors::FillModifiers(uint64_t seed) {
   const Workload& w = workload_;
-  char* const base = static_cast<char*>(modifiers_->data());
-  float* const slopes = reinterpret_cast<float*>(base);
-  for (int64_t h = 0; h < w.Hq; ++h) slopes[h] = AlibiSlope(h, w.Hq);
-  FillNormal(reinterpret_cast<float*>(base + per_head_bytes_), static_cast<size_t>(w.Hq), seed);
+  const Modifiers to = modifiers();
+  for (int64_t h = 0; h < w.Hq; ++h) to.slopes[h] = AlibiSlope(h, w.Hq);
+  FillNormal(to.sinks, static_cast<size_t>(w.Hq), seed);
+  for (int64_t h = 0; h < w.Hq; ++h)
+    to.head_scales[h] = 1 + static_cast<float>(h) / static_cast<float>(w.Hq);
+  for (int64_t i = 0; w.documents && i < w.Tq; ++i) {
+    int64_t first, end;
+    w.DocumentOf(i, &first, &end);
+    to.ranges[2 * i] = static_cast<int32_t>(first);
+    to.ranges[2 * i + 1] = static_cast<int32_t>(end);
+  }
 
-  float* bias = reinterpret_cast<float*>(base + 2 * per_head_bytes_);
+  float* bias = to.bias;
   if (w.bias == BiasKind::kDistance) {
     for (int64_t h = 0; h < w.Hq; ++h) {
       for (int64_t i = 0; i < w.Tq; ++i) {
         for (int64_t j = 0; j < w.Tk; ++j)
-          *bias++ = -slopes[h] * std::fabs(static_cast<float>(w.Position(i) - j));
+          *bias++ = -to.slopes[h] * std::fabs(static_cast<float>(w.Position(i) - j));
       }
     }
   } else {
@@ -144,7 +168,7 @@ void WorkloadTensors::FillModifiers(uint64_t seed) {
   }
 
   if (w.mask == MaskKind::kNone) return;
-  char* mask = base + 2 * per_head_bytes_ + bias_bytes_;
+  char* mask = static_cast<char*>(to.mask);
   const int64_t rows = w.mask == MaskKind::kPadding ? w.B : w.Tq;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t j = 0; j < w.Tk; ++j) *mask++ = w.MaskAllows(row, j) ? 1 : 0;
@@ -153,11 +177,10 @@ void WorkloadTensors::FillModifiers(uint64_t seed) {
 
 void WorkloadTensors::AddModifiers(Score* score) const {
   const Workload& w = workload_;
-  const char* const base = static_cast<const char*>(modifiers_->data());
-  const float* const slopes = reinterpret_cast<const float*>(base);
-  const float* const sinks = reinterpret_cast<const float*>(base + per_head_bytes_);
-  const float* const bias = reinterpret_cast<const float*>(base + 2 * per_head_bytes_);
-  const void* const mask = base + 2 * per_head_bytes_ + bias_bytes_;
+  const Modifiers from = modifiers();
+  const auto per_head = [&](const float* values) { return View(values, {w.Hq}); };
+  const float* const bias = from.bias;
+  const void* const mask = from.mask;
 
   if (w.causal) {
     score->causal = Causal::kBottomRight;
@@ -166,8 +189,13 @@ void WorkloadTensors::AddModifiers(Score* score) const {
   }
   if (w.window > 0) score->window = {w.window - 1, 0};
   score->softcap = w.softcap;
-  if (w.alibi) score->alibi_slopes = View(slopes, {w.Hq});
-  if (w.sinks) score->sinks = View(sinks, {w.Hq});
+  if (w.alibi) score->alibi_slopes = per_head(from.slopes);
+  if (w.sinks) score->sinks = per_head(from.sinks);
+  if (w.head_scales) score->head_scales = per_head(from.head_scales);
+  if (w.documents) {
+    score->key_ranges =
+        View(static_cast<const int32_t*>(from.ranges), {int64_t{1}, w.Tq, int64_t{2}});
+  }
   switch (w.bias) {
     case BiasKind::kNone:
       break;

@@ -30,6 +30,14 @@ class WorkloadTensors {
   size_t kv_bytes() const;
 
  private:
+  // Where each modifier lies in modifiers_, one behind the other.
+  struct Modifiers {
+    float *slopes, *sinks, *head_scales;
+    int32_t* ranges;
+    float* bias;
+    void* mask;
+  };
+  Modifiers modifiers() const;
   void FillTensors(uint64_t seed);
   void FillModifiers(uint64_t seed);
   void AddModifiers(Score* score) const;
@@ -38,9 +46,9 @@ class WorkloadTensors {
   int64_t copies_ = 1;
   // rounded up to whole cache lines
   size_t q_bytes_ = 0, k_bytes_ = 0, v_bytes_ = 0, out_bytes_ = 0;
-  size_t per_head_bytes_ = 0, bias_bytes_ = 0, mask_bytes_ = 0;
-  std::shared_ptr<const HugeBuffer> tensors_;    // q, out, then K and V copy by copy
-  std::shared_ptr<const HugeBuffer> modifiers_;  // slopes, sinks, bias, mask
+  size_t per_head_bytes_ = 0, ranges_bytes_ = 0, bias_bytes_ = 0, mask_bytes_ = 0;
+  std::shared_ptr<const HugeBuffer> tensors_;  // q, out, then K and V copy by copy
+  std::shared_ptr<const HugeBuffer> modifiers_;
 };
 
 // `count` values of about the standard normal distribution (a sum of four uniform ones), rounded to

@@ -66,6 +66,9 @@ class SmallProblem : public ::testing::Test {
     Save(folder_.File("bias.npy"), View(bias_.data(), {Hq, Tq, Tk}));
     Save(folder_.File("slopes.npy"), View(slopes_.data(), {Hq}));
     Save(folder_.File("sinks.npy"), View(sinks_.data(), {Hq}));
+    int64_t ranges[2 * Tq];
+    for (int64_t i = 0; i < Tq; ++i) ranges[2 * i] = i - 1, ranges[2 * i + 1] = 3 * i;
+    Save(folder_.File("ranges.npy"), View(ranges, {int64_t{1}, Tq, int64_t{2}}));
     const bool mask[Tk] = {true, false, true, true, true, false, true, true, true};
     Save(folder_.File("mask.npy"), View(mask, {int64_t{1}, Tk}));
     const int32_t q_lengths[B] = {5, 2}, kv_lengths[B] = {9, 4};
@@ -192,6 +195,9 @@ TEST_F(SmallProblem, EveryOptionMatchesTheReference) {
            "--softcap 2",
            "--alibi " + At("slopes.npy"),
            "--sinks " + At("sinks.npy"),
+           "--head-scales " + At("sinks.npy"),
+           "--bias " + At("bias.npy") + " --bias-scales " + At("slopes.npy"),
+           "--key-ranges " + At("ranges.npy"),
            "--engine row",
            "--engine tile",
        }) {
@@ -248,6 +254,9 @@ TEST_F(SmallProblem, MistakesInAProblem) {
   ExpectFailure(Fovea(Attend("--check --mask " + At("bias.npy"))), "mask");
   ExpectFailure(Fovea(Attend("--check --bias " + At("k.npy"))), "bias");
   ExpectFailure(Fovea(Attend("--check --sinks " + At("kv_lengths.npy"))), "sinks");
+  ExpectFailure(Fovea(Attend("--check --head-scales " + At("kv_lengths.npy"))), "head_scales");
+  ExpectFailure(Fovea(Attend("--check --bias-scales " + At("k.npy"))), "[Hq]");
+  ExpectFailure(Fovea(Attend("--check --key-ranges " + At("mask.npy"))), "[B, Tq, 2]");
   ExpectFailure(Fovea(Attend("--check --kv-lengths " + At("slopes.npy"))), "kv_lengths");
   ExpectFailure(Fovea(Attend("--check --isa mmx")), "mmx");
   ExpectFailure(Fovea(Attend("--out " + At("o.npy") + " --lse " + At("o.npy"))), "two outputs");
@@ -275,7 +284,7 @@ TEST_F(SmallProblem, NamesInFilesDoNotSteerTheTerminal) {
 
 TEST(CliTest, CheckFindsNothingWrong) {
   const Outcome outcome =
-      Fovea("check --seed 3 --problems " + std::to_string(test::GridStep() > 1 ? 6 : 16));
+      Fovea("check --seed 3 --problems " + std::to_string(test::GridStep() > 1 ? 6 : 20));
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.error;
   EXPECT_NE(outcome.out.find("fine"), std::string::npos);
   EXPECT_EQ(outcome.out.find("WRONG"), std::string::npos);

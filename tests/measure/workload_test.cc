@@ -33,7 +33,8 @@ const std::vector<std::string> kModifiers = {
     "mask",     "padmask",       "trimask",
     "bandmask", "bias",          "nan",
     "distbias", "keybias",       "mla",
-    "window=6", "window=1+mask", "softcap+alibi+sinks+bias+padmask+window=20"};
+    "window=6", "window=1+mask", "softcap+alibi+sinks+bias+padmask+window=20",
+    "ranges",   "headscales",    "ranges+headscales+mask+window=9"};
 
 TEST(WorkloadTest, CountsVisiblePairs) {
   EXPECT_EQ(Parsed("1,2,3x5,8").Pairs(), 2 * 15);
@@ -49,6 +50,9 @@ TEST(WorkloadTest, CountsVisiblePairs) {
   EXPECT_EQ(Parsed("3,1,2x8,4+padmask").Pairs(), 3 * 2 * 4);  // at most half of the keys
   EXPECT_EQ(Parsed("X3").Pairs(), 8 * 1024 * (1024 - 100));
   EXPECT_EQ(Parsed("X16").Pairs(), 8 * (256 * 257 / 2 + (4096 - 256) * 256));
+  EXPECT_EQ(Parsed("1,1,8,4+ranges").Pairs(), 4 * 2 * 2);
+  EXPECT_EQ(Parsed("1,2,1x8,4+ranges").Pairs(), 2 * 2);
+  EXPECT_EQ(Parsed("1,2,1x8,4+ranges").KvBytes(), 2.0 * 2 * 8 * 4);
   EXPECT_EQ(Parsed("X13").KvBytes(), 512.0 * 576 * 4);
   EXPECT_EQ(Parsed("1,1,3x20,8+window=5").KvBytes(), 7.0 * 16 * 4);
 }
@@ -143,17 +147,19 @@ TEST(WorkloadTest, TypesStandBehindNamesAndShapes) {
 }
 
 TEST(WorkloadTest, ParsesModifiers) {
-  const Workload w = Parsed("P2+softcap+alibi+sinks+keybias+nan+window=100");
+  const Workload w = Parsed("P2+softcap+alibi+sinks+headscales+keybias+nan+ranges+window=100");
   EXPECT_TRUE(w.HasShapeOf(Parsed("P2")));
   EXPECT_TRUE(w.causal);
   EXPECT_EQ(w.softcap, 20);
   EXPECT_TRUE(w.alibi);
   EXPECT_TRUE(w.sinks);
+  EXPECT_TRUE(w.head_scales);
+  EXPECT_TRUE(w.documents);
   EXPECT_EQ(w.bias, BiasKind::kKeys);
   EXPECT_EQ(w.mask, MaskKind::kPadding);
   EXPECT_TRUE(w.nan);
   EXPECT_EQ(w.window, 100);
-  EXPECT_EQ(w.modifiers, "softcap+alibi+sinks+keybias+nan+window=100");
+  EXPECT_EQ(w.modifiers, "softcap+alibi+sinks+headscales+keybias+nan+ranges+window=100");
   EXPECT_EQ(Parsed("X1+bias").modifiers, "trimask+bias");
   for (const std::string& modifiers : kModifiers) {
     EXPECT_EQ(Parsed("P1+" + modifiers).ModifiesScores(), modifiers != "mla") << modifiers;
@@ -178,6 +184,7 @@ TEST(WorkloadTest, RefusesOtherText) {
                            "P2+steam",
                            "+softcap",
                            "P2+softcap+softcap",
+                           "P2+ranges+ranges",
                            "P2+mask+padmask",
                            "P2+nan+mask",
                            "P2+bias+keybias",
@@ -212,7 +219,7 @@ TEST(WorkloadTest, NamesAreWhole) {
   }
   EXPECT_EQ(WorkloadSet("variants").size(), 18u);
   const std::vector<Workload> modifiers = WorkloadSet("modifiers");
-  ASSERT_EQ(modifiers.size(), 12u);
+  ASSERT_EQ(modifiers.size(), 14u);
   for (size_t n = 0; n < modifiers.size(); ++n) {
     EXPECT_TRUE(modifiers[n].HasShapeOf(Parsed("P2"))) << modifiers[n].name;
     EXPECT_EQ(modifiers[n].ModifiesScores(), n > 0) << modifiers[n].name;
@@ -225,6 +232,7 @@ TEST(WorkloadTest, BasesDifferInWhatIsMeasured) {
            {"P2", "P2"},
            {"P2+softcap", "P2"},
            {"P2+softcap+alibi", "P2"},
+           {"P2+ranges", "P2"},
            {"P2+nan", "P2+padmask"},
            {"P2+sinks+nan+alibi", "P2+sinks+padmask+alibi"},
            {"X0", "X0"},

@@ -307,11 +307,11 @@ Command BenchCommand() {
       "Results are checked first.\n"
       "P1 … P6 are prefill, D1 … D3 decode (keys and values come from memory), F1 a long sequence "
       "without a mask, X0 … X17 variants\n"
-      "of shape and score. +MODIFIER behind any of them: softcap, alibi, sinks; window=N (keys); "
-      "mask (a tenth of the pairs), padmask,\n"
-      "trimask, bandmask; nan (padmask, and NaN behind it); bias, distbias, keybias; mla (V is "
-      "part of K); bf16, f16. Sets: modifiers, "
-      "variants.",
+      "of shape and score. +MODIFIER behind any of them: softcap, alibi, sinks, headscales; "
+      "window=N (keys); ranges (four documents);\n"
+      "mask (a tenth of the pairs), padmask, trimask, bandmask; nan (padmask, and NaN behind it); "
+      "bias, distbias, keybias;\n"
+      "mla (V is part of K); bf16, f16. Sets: modifiers, variants.",
       {
           {"--workloads", "LIST",
            "names, sets, or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal][+MODIFIER]…; separate these by ';' "
