@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "cli/files/tensor_file.h"
 #include "cli/program.h"
 #include "cli/temporary_folder.h"
+#include "support/random.h"
 
 namespace fovea {
 namespace {
