@@ -17,15 +17,17 @@ namespace HWY_NAMESPACE {
 
 #define FOVEA_ALONE __attribute__((used)) HWY_NOINLINE void
 
-FOVEA_ALONE F32Scores(const char* k, int64_t k_stride, const float* q, int64_t dk, float* s) {
-  ScoresOf<F32Product, kTileKeys, 2>(k, k_stride, q, dk, 1.0f, false, s);
+FOVEA_ALONE F32Scores(const char* k, int64_t k_stride, const float* q, int64_t dk, const Tile& tile,
+                      float* s) {
+  ScoresOf<F32Product, kTileKeys, 2>(k, k_stride, q, dk, tile, false, s);
 }
 FOVEA_ALONE F32Accumulate(const char* v, int64_t v_stride, const float* p, int64_t keys,
                           const float* alpha, float* o) {
   AccumulateOf<F32Product, kTileChannels, 2>(v, v_stride, p, keys, alpha, o);
 }
-FOVEA_ALONE BF16Scores(const char* k, int64_t k_stride, const float* q, int64_t dk, float* s) {
-  ScoresOf<BF16Product, kTileKeys, 2>(k, k_stride, q, dk, 1.0f, false, s);
+FOVEA_ALONE BF16Scores(const char* k, int64_t k_stride, const float* q, int64_t dk,
+                       const Tile& tile, float* s) {
+  ScoresOf<BF16Product, kTileKeys, 2>(k, k_stride, q, dk, tile, false, s);
 }
 FOVEA_ALONE BF16Accumulate(const char* v, int64_t v_stride, const float* p, int64_t keys,
                            const float* alpha, float* o) {
