@@ -21,9 +21,10 @@ Status FindUncountable(const TensorFacts& t) {
   // The bytes from the lowest to the highest element, and the elements, must both be countable.
   int64_t below = 0, above = std::max<int64_t>(SizeOf(t.dtype), 1), elements = 1;
   for (int a = 0; a < t.rank; ++a) {
-    int64_t reach;
+    int64_t reach, extent;
     if (__builtin_mul_overflow(t.shape[a] - 1, t.stride[a], &reach) ||
-        __builtin_add_overflow(reach < 0 ? below : above, reach, reach < 0 ? &below : &above)) {
+        __builtin_add_overflow(reach < 0 ? below : above, reach, reach < 0 ? &below : &above) ||
+        __builtin_sub_overflow(above, below, &extent)) {
       return Invalid("%s.stride[%d] = %" PRId64 " with %s.shape[%d] = %" PRId64
                      " overflows, expected a tensor of less than 2^63 bytes",
                      t.name, a, t.stride[a], t.name, a, t.shape[a]);

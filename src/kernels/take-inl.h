@@ -52,10 +52,10 @@ HWY_INLINE bool IsNormalFloat(double x) {
   return std::abs(x) >= 0x1p-126 && std::abs(x) <= static_cast<double>(hwy::HighestValue<float>());
 }
 
-// x as a float; the largest or the smallest one of its sign where it is none, so that 0·x is 0 and
-// inf·x is infinite. NaN stays NaN.
+// x as a float; the largest or the smallest one of its sign where a finite x is none, so that 0·x
+// is 0 and inf·x is infinite. Infinities and NaN stay what they are.
 HWY_INLINE float InFloats(double x) {
-  if (IsNormalFloat(x) || !(std::abs(x) > 0)) return static_cast<float>(x);
+  if (IsNormalFloat(x) || !(std::abs(x) > 0) || std::isinf(x)) return static_cast<float>(x);
   const double least = 0x1p-126, most = static_cast<double>(hwy::HighestValue<float>());
   return static_cast<float>(std::copysign(std::abs(x) < 1 ? least : most, x));
 }

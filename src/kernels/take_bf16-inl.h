@@ -51,11 +51,13 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
 }
 
 // scale = power · rest, power a power of two and 1 ≤ |rest| < 2, or both 0: products with Q as it
-// is may overflow that a scale of 0 makes 0.
+// is may overflow that a scale of 0 makes 0. An infinity or NaN is the power: it multiplies each
+// channel, as in the formula.
 struct SplitScale {
   double power;
   float rest;
-  explicit SplitScale(double scale) {
+  explicit SplitScale(double scale) : power(scale), rest(1) {
+    if (!std::isfinite(scale)) return;
     int exponent;
     rest = static_cast<float>(2 * std::frexp(scale, &exponent));
     power = rest == 0 ? 0.0 : std::ldexp(1.0, exponent - 1);

@@ -284,6 +284,19 @@ TEST(HeadScalesTest, NanReachesItsHeadAloneAndNoEmptyRow) {
   }
 }
 
+// An infinity is no large number: of channels of both signs it makes NaN, as small as Q may be.
+TEST(HeadScalesTest, InfinityReachesItsHeadAlone) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    ProblemSpec s = Spec();
+    s.q_type = s.k_type = s.v_type = type;
+    RandomProblem p(s, test::BaseSeed());
+    for (int64_t n = 0; n < p.q.size(); ++n) p.q.Set(n, 0x1p-8 * p.q.Get(n));
+    SetScales(p, {infinity, 1, -infinity, 0, -2, 0.5});
+    test::ExpectMatchesReference(p);
+  }
+}
+
 TEST(HeadScalesTest, OfAnyStrideAndPlace) {
   RandomProblem p(Spec(), test::BaseSeed());
   for (Layout layout : {Layout::kDense, Layout::kReversed, Layout::kSparse}) {

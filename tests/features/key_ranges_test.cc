@@ -385,6 +385,8 @@ TEST(KeyRangesTest, WrongOnesAreRefused) {
   EXPECT_TRUE(refuses({"key_ranges.data", "null"}));
   ranges.stride[1] = std::numeric_limits<int64_t>::max();
   EXPECT_TRUE(refuses({"key_ranges.stride"}));
+  ranges.stride[0] = std::numeric_limits<int64_t>::min();  // 2^63 bytes below the first element
+  EXPECT_TRUE(refuses({"key_ranges.stride[0]", "overflows"}));
 
   RandomProblem without = right;
   without.key_ranges = OwnedTensor();
