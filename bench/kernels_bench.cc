@@ -113,9 +113,21 @@ FOVEA_DEFINE_FIND(PiecesFunction, BenchedPieces)
 namespace fovea::measure {
 namespace {
 
+// Highway's target of each row of targets.h. Not the registry's, which a shared library hides.
+struct BenchedTarget {
+  Target target;
+  int64_t own;
+};
+#define FOVEA_BENCHED_ROW(X, BUILD, TARGET, NAME, OWN, ...) {Target::TARGET, HWY_##OWN},
+constexpr BenchedTarget kBenchedTargets[] = {FOVEA_FOR_EACH_TARGET(FOVEA_BENCHED_ROW, _)};
+#undef FOVEA_BENCHED_ROW
+
 Pieces PiecesFor(Target target) {
-  PiecesFunction* const pieces = FindBenchedPieces(HighwayTarget(target, Product::kBF16));
-  return pieces == nullptr ? Pieces() : pieces();
+  for (const BenchedTarget& row : kBenchedTargets) {
+    PiecesFunction* const pieces = row.target == target ? FindBenchedPieces(row.own) : nullptr;
+    if (pieces != nullptr) return pieces();
+  }
+  return Pieces();
 }
 
 std::unique_ptr<Operands> MakeOperands() {
