@@ -112,16 +112,12 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   static HWY_INLINE void ScoresOfRows(const float* q, const BlockRows& k, const Span& span,
                                       const Geometry& g, float* s, Ahead& ahead) {
     const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
-    // Keys that are read at once, a vector of channels of each in turn. Memory gives rows of f32
-    // faster one by one, in ascending order; with four query rows there is the time to sum the
-    // lanes of every key alone. The bits are the same.
-    constexpr int64_t kAtOnce = kRows == 4 && std::is_same_v<T, float> ? 1 : 4;
     int64_t key = span.first;
-    for (; key + kAtOnce <= span.end; key += kAtOnce) {
-      if (kAtOnce == 4 || key % 4 == 0) ahead.Step();
-      RowScoresOf<kAtOnce, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+    for (; key + 4 <= span.end; key += 4) {
+      ahead.Step();
+      RowScoresOf<4, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
     }
-    for (; kAtOnce > 1 && key < span.end; ++key)
+    for (; key < span.end; ++key)
       RowScoresOf<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
