@@ -15,7 +15,10 @@ namespace fovea {
 
 // Rows of one KV head are stacked: row r is query r / group of query head kv_head·group + r %
 // group, so that the rows of a tile share K and V and differ little in position.
-//
+
+// Keys of the longest block of any plan: kernels may have arrays of so many.
+constexpr int32_t kMostBlockKeys = 128;
+
 // The sizes that lay out a worker's scratch.
 struct Geometry {
   int64_t dk = 0;

@@ -138,8 +138,6 @@ class Removals {
   const char* row_[2][kMaxTileLanes];
 };
 
-constexpr int64_t kMostBlockKeys = 128;  // of any plan
-
 // Which pairs of a part the caller's score function has removed, of the keys where V holds NaN:
 // only the scores know it, so it is noted before softmax takes their place.
 class RemovedByFunction {

@@ -18,6 +18,7 @@ constexpr size_t kScratchBytes = size_t{1} << 20;
 constexpr int32_t kTileBlockKeys = 128;
 constexpr int32_t kShortBlockKeys = 64;
 constexpr int32_t kRowBlockKeys = 128;
+static_assert(kTileBlockKeys <= kMostBlockKeys && kRowBlockKeys <= kMostBlockKeys);
 // Up to half a vector of stacked rows, but at least four, streaming K and V with lanes along the
 // head dimension beats lanes that hold queries: a tile would leave half of its lanes empty. Twice
 // the rows reverse it, on AVX2 and AVX-512 alike.
