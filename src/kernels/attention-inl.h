@@ -3,7 +3,7 @@
 //
 // S = scale·Q·Kᵀ for a tile and a block of keys, softmax of the tile with a running maximum and
 // denominator, O = alpha·O + P·V; at the end O / l (Dao et al. 2022, "FlashAttention", §3.1).
-// Nothing of size Tq × Tk exists.
+// Nothing of size Tq × Tk exists. In which order sums run: sums-inl.h.
 #if defined(FOVEA_SRC_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_ATTENTION_INL_H_
 #undef FOVEA_SRC_KERNELS_ATTENTION_INL_H_
@@ -11,32 +11,62 @@
 #define FOVEA_SRC_KERNELS_ATTENTION_INL_H_
 #endif
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/blocks-inl.h"
 #include "kernels/modifiers-inl.h"
 #include "kernels/nonfinite-inl.h"
 #include "kernels/output-inl.h"
 #include "kernels/pipeline-inl.h"
+#include "kernels/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
+// f(r, sink) for the rows that have one in this item.
+template <class F>
+HWY_INLINE void ForEachSink(const Job& job, const Tile& tile, const F& f) {
+  const TensorView& sinks = job.call.problem->score.sinks;
+  if (!sinks.present() || !job.item.takes_sink) return;
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
+    const float sink = ReadAs<float>(static_cast<const char*>(sinks.data) + h * sinks.stride[0]);
+    if (i < job.sequence.q_length && sink != MinusInfinityScalar()) f(r, sink);
+  });
+}
+
 // m = −inf, l = 0, O = 0; or m = sink, l = 1 where a sink takes part.
 template <class Engine>
 HWY_INLINE void BeginTile(const Job& job, const Tile& tile, bool with_output) {
   const Geometry& g = job.g;
-  const TensorView& sinks = job.call.problem->score.sinks;
   std::fill_n(tile.state.m, g.tile_lanes, MinusInfinityScalar());
   std::fill_n(tile.state.l, g.tile_lanes, 0.0f);
-  if (sinks.present() && job.item.takes_sink) {
-    ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
-      const float sink = ReadAs<float>(static_cast<const char*>(sinks.data) + h * sinks.stride[0]);
-      if (i >= job.sequence.q_length || sink == MinusInfinityScalar()) return;
-      tile.state.m[r] = sink;
-      tile.state.l[r] = 1.0f;
-    });
-  }
-  if (with_output) Engine::BeginOutput(tile, g);
+  std::fill_n(tile.state.l_rest, g.tile_lanes, 0.0f);
+  ForEachSink(job, tile, [&](int r, float sink) {
+    if (!std::isfinite(sink)) return;
+    tile.state.m[r] = sink;
+    tile.state.l[r] = 1.0f;
+  });
+  if (!with_output) return;
+  Engine::BeginOutput(tile, g);
+  BeginGroups<Engine>(tile, g);
+}
+
+// What remains to be done when all keys have been seen. A sink that is infinite or NaN makes rows
+// NaN that see a key, as the formula does, and is the lse of the others.
+template <class Engine>
+HWY_INLINE void EndTile(const Job& job, const Tile& tile, bool with_output) {
+  const Geometry& g = job.g;
+  if (with_output && g.has_groups) EndGroups<Engine>(tile, g);
+  EndDenominators(tile, g);
+  ForEachSink(job, tile, [&](int r, float sink) {
+    if (std::isfinite(sink)) return;
+    const bool sees_none = tile.state.l[r] == 0.0f;
+    if (sees_none) tile.state.m[r] = sink;
+    tile.state.l[r] = sees_none ? 1.0f : std::numeric_limits<float>::quiet_NaN();
+    if (with_output) Engine::Denominators(tile, g)[r] = tile.state.l[r];
+  });
 }
 
 // Packs the item's tiles; returns how many.
@@ -71,10 +101,10 @@ HWY_INLINE void ScorePart(const Job& job, const BlockWalk<Engine>& walk, int n,
   Engine::Seal(part);
 }
 
+// Whether no sum has overflowed; what a job that scales values stores is then complete.
 template <class Engine>
-void Attend(const KernelCall& call, const Item& item, char* scratch) {
+bool AttendOnce(const Job& job) {
   using Lanes = typename Engine::Lanes;
-  const Job job = BeginJob<Engine>(call, item, scratch);
   // 1. Pack scale·Q of every tile; m = −inf, l = 0, O = 0.
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(job, true, tiles);
@@ -83,7 +113,13 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
     Ahead ahead;
     RemovedByFunction removed;
     BlockWalk<Engine> walk(job, tiles, count);
+    constexpr int64_t kGroupKeys = int64_t{kGroupSegments} * Engine::kSegmentKeys;
+    int64_t group = job.item.keys.first / kGroupKeys;
     while (walk.Next()) {
+      if (const int64_t next = walk.block().first / kGroupKeys; next != group) {
+        for (int t = 0; t < count; ++t) EndGroup<Engine>(tiles[t], job.g);
+        group = next;
+      }
       // 2. Take K and V of a block once for all tiles: in place, widened or copied.
       const auto k = Engine::TakeKeys(job, walk.block());
       const auto v = Engine::TakeValues(job, walk.block(), walk.removes());
@@ -102,7 +138,19 @@ void Attend(const KernelCall& call, const Item& item, char* scratch) {
     }
   }
   // 6. Store O / l and lse, or a partial state.
-  for (int t = 0; t < count; ++t) StoreOutput<Engine>(job, tiles[t]);
+  bool finite = true;
+  for (int t = 0; t < count; ++t) {
+    EndTile<Engine>(job, tiles[t], true);
+    if (!StoreOutput<Engine>(job, tiles[t])) finite = false;
+  }
+  return finite;
+}
+
+template <class Engine>
+void Attend(const KernelCall& call, const Item& item, char* scratch) {
+  for (bool scales_values : {false, true}) {
+    if (AttendOnce<Engine>(BeginJob<Engine>(call, item, scratch, scales_values))) break;
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -45,6 +45,9 @@ HWY_INLINE KeyRange VisibleBlocks(const Job& job, const Tile* tiles, int count) 
 // Goes from block to block, in ascending order, and leaves out those that no tile sees.
 template <class Engine>
 class BlockWalk {
+  static_assert(Engine::kBlockKeys <= kMostBlockKeys);
+  static_assert(Engine::kBlockKeys % Engine::kSegmentKeys == 0);
+
  public:
   HWY_INLINE BlockWalk(const Job& job, const Tile* tiles, int count)
       : job_(job),

@@ -19,6 +19,12 @@ namespace fovea {
 // Keys of the longest block of any plan: kernels may have arrays of so many.
 constexpr int32_t kMostBlockKeys = 128;
 
+// Sums over keys run within segments, which join within groups: kernels/sums-inl.h. Keys of a
+// segment, by the type of the products, and segments of a group.
+constexpr int32_t kSegmentKeysF32 = 64;
+constexpr int32_t kSegmentKeysBF16 = 128;
+constexpr int32_t kGroupSegments = 16;
+
 // The sizes that lay out a worker's scratch.
 struct Geometry {
   int64_t dk = 0;
@@ -30,6 +36,8 @@ struct Geometry {
   int32_t tile_lanes = 1;  // … and stored: a multiple of the vector length in the tile engine
   int32_t tiles = 1;       // tiles of an item: K and V of a block are taken once for all of them
   int32_t block_keys = 1;  // keys of a block
+  // An item's keys may lie in more than one group: its sums have two parts.
+  bool has_groups = false;
 };
 
 // A task: some rows of one KV head against a range of its keys.
@@ -79,6 +87,8 @@ struct EngineKernels {
   int32_t max_tile_rows = 0;  // … and the most
   // of a tile-engine item: enough tiles to reuse a block of K and V from L2
   int32_t item_rows = 128;
+  int32_t segment_keys = 1;  // of the sums over keys, …
+  int32_t block_keys = 1;    // … and of a block: whole segments
   // bytes of a worker's scratch that may stay in L2 beside K and V, up to heads of 128
   size_t usual_scratch = size_t{256} << 10;
   size_t (*scratch_bytes)(const Geometry&) = nullptr;

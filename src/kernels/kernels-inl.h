@@ -24,6 +24,8 @@ HWY_INLINE auto WithTileEngine(const Geometry& g, const F& f) {
 template <template <int> class Engine, int kVectors = 1>
 EngineKernels TileKernels() {
   EngineKernels kernels;
+  kernels.segment_keys = Engine<kVectors>::kSegmentKeys;
+  kernels.block_keys = Engine<kVectors>::kBlockKeys;
   kernels.min_tile_rows = kVectors * kLanes;
   kernels.max_tile_rows = 2 * kVectors * kLanes;
   kernels.scratch_bytes = [](const Geometry& g) {

@@ -60,13 +60,16 @@ HWY_INLINE void Normalise(const Job& job, const Part& part) {
 // m and l: a pass over the keys before.
 template <class Engine>
 void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
-  const Job job = BeginJob<Engine>(call, item, scratch);
+  const Job job = BeginJob<Engine>(call, item, scratch, false);
   const bool weights = call.stage == ScoreStage::kWeights;
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(job, false, tiles);
   FillMatrix(job, tiles, count, weights ? 0.0f : MinusInfinityScalar());
   for (bool final : {false, true}) {
     if (!final && !weights) continue;
+    if (final && weights) {
+      for (int t = 0; t < count; ++t) EndTile<Engine>(job, tiles[t], false);
+    }
     typename Engine::Pipeline pipeline;
     Ahead ahead;
     BlockWalk<Engine> walk(job, tiles, count);

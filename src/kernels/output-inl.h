@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "kernels/tile-inl.h"
+#include "kernels/overflow-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -30,8 +30,8 @@ HWY_INLINE Destination OutputOf(const Job& job, const Tile& tile, const MutableT
   return out;
 }
 
-HWY_INLINE float LogSumExp(float m, float l) {
-  return l == 0.0f ? MinusInfinityScalar() : m + std::log(l);
+HWY_INLINE float LogSumExp(float m, double l) {
+  return l == 0 ? MinusInfinityScalar() : static_cast<float>(static_cast<double>(m) + std::log(l));
 }
 
 // log-sum-exp of the rows of a tile.
@@ -56,38 +56,50 @@ HWY_INLINE void InverseDenominators(const float* l, int64_t count, int64_t lanes
   for (int64_t r = 0; r < lanes; ++r) inverse[r] = r >= count || l[r] == 0.0f ? 0.0f : 1.0f / l[r];
 }
 
-// out = O / l and lse; or the tile's part of a partial state.
+// The tile's rows of a partial state.
+HWY_INLINE Destination PartialOutputOf(const Job& job, const Tile& tile) {
+  Destination out;
+  out.count = tile.count;
+  out.dtype = DType::kF32;
+  out.stride = sizeof(float);
+  out.plain = true;
+  const int64_t row = tile.first_row - job.item.first_row;
+  for (int r = 0; r < tile.count; ++r)
+    out.row[r] = reinterpret_cast<char*>(job.item.partial + (row + r) * job.g.dv);
+  return out;
+}
+
+// out = O / l and lse; or the tile's part of a partial state. Whether O was finite; where the job
+// scales values only what was not is stored.
 template <class Engine>
-HWY_INLINE void StoreOutput(const Job& job, const Tile& tile) {
+HWY_INLINE bool StoreOutput(const Job& job, const Tile& tile) {
   using Lanes = typename Engine::Lanes;
   const KernelCall& call = job.call;
   const Item& item = job.item;
   const Geometry& g = job.g;
+  const SequenceLengths& sequence = job.sequence;
   float* inverse = job.w.row_values;
   InverseDenominators(Engine::Denominators(tile, g), tile.count, g.tile_lanes, inverse);
-  if (item.partial != nullptr) {
-    const int64_t row = tile.first_row - item.first_row;
-    Destination out;
-    out.count = tile.count;
-    out.dtype = DType::kF32;
-    out.stride = sizeof(float);
-    out.plain = true;
-    for (int r = 0; r < tile.count; ++r)
-      out.row[r] = reinterpret_cast<char*>(item.partial + (row + r) * g.dv);
-    Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
-    float* m = item.partial + item.rows * g.dv;
-    std::copy_n(tile.state.m, tile.count, m + row);
-    std::copy_n(tile.state.l, tile.count, m + item.rows + row);
-    return;
+  const Destination out = item.partial != nullptr ? PartialOutputOf(job, tile)
+                                                  : OutputOf(job, tile, call.problem->out,
+                                                             sequence.q_batch, sequence.q_first);
+  if (job.scales_values) {
+    ReplaceNonFinite<Engine>(tile, g, inverse, out);
+    return true;
   }
-  const SequenceLengths& sequence = job.sequence;
-  Lanes::ToRows(tile.o, g.dv, g.dv, inverse,
-                OutputOf(job, tile, call.problem->out, sequence.q_batch, sequence.q_first));
-  if (!call.problem->lse.present()) return;
-  float* lse = job.w.row_values;
-  LogSumExps(tile, lse);
-  ForEachRow(job, tile,
-             [&](int r, int64_t h, int64_t i) { StoreLse(call, sequence, h, i, lse[r]); });
+  const bool finite = HasFiniteSums<Engine>(tile, g, inverse);
+  Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
+  if (item.partial != nullptr) {
+    float* const m = item.partial + item.rows * g.dv + (tile.first_row - item.first_row);
+    std::copy_n(tile.state.m, tile.count, m);
+    std::copy_n(tile.state.l, tile.count, m + item.rows);
+  } else if (call.problem->lse.present()) {
+    float* lse = job.w.row_values;
+    LogSumExps(tile, lse);
+    ForEachRow(job, tile,
+               [&](int r, int64_t h, int64_t i) { StoreLse(call, sequence, h, i, lse[r]); });
+  }
+  return finite;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -41,11 +41,16 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
   }
 }
 
-// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows. q rows are
-// padded with zeros to whole vectors.
+// Channels of q·k that are summed in one chain: so many vectors. Longer heads are sums of such
+// sums.
+constexpr int64_t kRowChain = 32 * kLanes;
+
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows, plus s[r][j]
+// if `add`. q rows are padded with zeros to whole vectors.
 template <int kKeys, int kRows, class T>
 FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
-                           int64_t q_stride, int64_t dk, float* HWY_RESTRICT s, int64_t s_stride) {
+                           int64_t q_stride, int64_t dk, bool add, float* HWY_RESTRICT s,
+                           int64_t s_stride) {
   const DF df;
   VF sum[4][kRows];
   for (int j = 0; j < 4; ++j) {
@@ -68,36 +73,60 @@ FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const floa
     }
   }
   const hn::FixedTag<float, 4> d4;
-  for (int r = 0; r < kRows; ++r)
-    hn::StoreN(SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]), d4, s + r * s_stride,
-               kKeys);
+  for (int r = 0; r < kRows; ++r) {
+    float* const to = s + r * s_stride;
+    auto sums = SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]);
+    if (add) sums = hn::Add(hn::LoadN(d4, to, kKeys), sums);
+    hn::StoreN(sums, d4, to, kKeys);
+  }
+}
+
+// The same over all channels of a head.
+template <int kKeys, int kRows, class T>
+HWY_INLINE void RowScoresOfHead(const T* HWY_RESTRICT k, int64_t k_stride,
+                                const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
+                                float* HWY_RESTRICT s, int64_t s_stride) {
+  for (int64_t c = 0; c < dk; c += kRowChain) {
+    RowScoresOf<kKeys, kRows>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowChain), c > 0,
+                              s, s_stride);
+  }
 }
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
-// channels, of which the last holds `last` (≤ kLanes).
+// channels, of which the last holds `last` (≤ kLanes). Keys first ≤ j < end; the sum runs from zero
+// in each segment.
 template <int kRows, int kChannels, bool kWhole, class T>
 FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
-                               const float* HWY_RESTRICT p, int64_t p_stride, int64_t keys,
-                               const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o,
+                               const float* HWY_RESTRICT p, int64_t p_stride, int64_t first,
+                               int64_t end, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o,
                                int64_t o_stride, int64_t last) {
   const DF df;
-  VF sum[kRows][kChannels];
-  for (int r = 0; r < kRows; ++r) {
-    const VF a = hn::Set(df, alpha[r]);
-    for (int c = 0; c < kChannels; ++c)
-      sum[r][c] = hn::Mul(hn::Load(df, o + r * o_stride + c * kLanes), a);
-  }
-  for (int64_t j = 0; j < keys; ++j, values += v_stride) {
-    VF pv[kRows];
-    for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
-    for (int c = 0; c < kChannels; ++c) {
-      const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(values + c * kLanes)
-                                               : LoadAsF32(values + c * kLanes, last);
-      for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
+  VF a[kRows];
+  for (int r = 0; r < kRows; ++r) a[r] = hn::Set(df, alpha[r]);
+  for (int64_t j = first; j < end;) {
+    VF sum[kRows][kChannels];
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kChannels; ++c) sum[r][c] = hn::Zero(df);
     }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kChannels; ++c) hn::Store(sum[r][c], df, o + r * o_stride + c * kLanes);
+    const int64_t segment_end = std::min(end, RoundUp(j + 1, kSegmentKeysF32));
+    for (; j < segment_end; ++j) {
+      const T* const from = values + j * v_stride;
+      VF pv[kRows];
+      for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
+      for (int c = 0; c < kChannels; ++c) {
+        const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(from + c * kLanes)
+                                                 : LoadAsF32(from + c * kLanes, last);
+        for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kChannels; ++c) {
+        float* const to = o + r * o_stride + c * kLanes;
+        // Two roundings: the bits do not depend on whether a segment that no row sees is visited.
+        hn::Store(hn::Add(hn::Mul(hn::Load(df, to), a[r]), sum[r][c]), df, to);
+      }
+      a[r] = hn::Set(df, 1.0f);
+    }
   }
 }
 
@@ -105,6 +134,8 @@ FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
 struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   using Lanes = LanesAreKeys;
   using Pipeline = AtOnce<RowEngine>;
+  // Long runs of K and of V keep DRAM pages and prefetchers busy.
+  static constexpr int kBlockKeys = 2 * kSegmentKeysF32;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
 
@@ -115,10 +146,10 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
     int64_t key = span.first;
     for (; key + 4 <= span.end; key += 4) {
       ahead.Step();
-      RowScoresOf<4, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+      RowScoresOfHead<4, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
     }
     for (; key < span.end; ++key)
-      RowScoresOf<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+      RowScoresOfHead<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
   }
 
   template <class T>
@@ -151,23 +182,22 @@ struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
   static HWY_INLINE void AccumulateRows(const BlockRows& v, const Span& span, const Geometry& g,
                                         const float* p, const float* alpha, float* o) {
     const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
-    const T* from = v.Row<T>(span.first);
-    const int64_t keys = span.end - span.first;
-    p += span.first;
+    const T* from = v.Row<T>(0);
+    const int64_t first = span.first, end = span.end;
     int64_t c = 0;
     constexpr int kMost = kRows > 2 ? kRowChannels / 2 : kRowChannels;
     for (; c + kMost * kLanes <= g.dv; c += kMost * kLanes) {
-      RowAccumulateOf<kRows, kMost, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c,
+      RowAccumulateOf<kRows, kMost, true>(from + c, v.stride, p, p_stride, first, end, alpha, o + c,
                                           o_stride, kLanes);
     }
     if (c + 2 * kLanes <= g.dv) {
       for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes)
-        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, keys, alpha, o + c,
+        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, first, end, alpha, o + c,
                                         o_stride, kLanes);
     }
     for (; c < g.dv; c += kLanes) {
       const int64_t last = std::min<int64_t>(g.dv - c, kLanes);
-      RowAccumulateOf<kRows, 1, false>(from + c, v.stride, p, p_stride, keys, alpha, o + c,
+      RowAccumulateOf<kRows, 1, false>(from + c, v.stride, p, p_stride, first, end, alpha, o + c,
                                        o_stride, last);
     }
   }

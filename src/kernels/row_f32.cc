@@ -16,6 +16,8 @@ namespace HWY_NAMESPACE {
 const EngineKernels* RowF32Kernels() {
   static const EngineKernels kernels = [] {
     EngineKernels k;
+    k.segment_keys = RowEngine::kSegmentKeys;
+    k.block_keys = RowEngine::kBlockKeys;
     k.max_tile_rows = LanesAreKeys::kRows;
     k.scratch_bytes = [](const Geometry& g) { return CarveScratch<RowEngine>(g, nullptr).bytes; };
     k.attend = Attend<RowEngine>;

@@ -2,6 +2,11 @@
 // l of every row, and alpha, by which what was summed before must be multiplied (Milakov and
 // Gimelshein 2018, "Online normalizer calculation for softmax").
 //
+// m lags: it moves when a score is more than kMostAhead above it, so weights are at most
+// e^kMostAhead. Each move then shrinks what was summed before by e at least, and the roundings of
+// all moves are a geometric series: they do not grow with the number of keys. Where m stays, alpha
+// is exactly 1.
+//
 // The rules for −inf, empty rows and NaN:
 //   - a removed score is −inf, and exp gives exactly 0 for it;
 //   - while a row has seen no key, m = −inf and l = 0: the exponent is then taken from 0, so that
@@ -27,8 +32,11 @@ namespace HWY_NAMESPACE {
 struct RowState {
   float* m;
   float* l;
+  float* l_rest;  // what l lost to rounding
   float* alpha;
 };
+
+constexpr float kMostAhead = 1;
 
 // P[key][row] or P[row][key] in f32, in the place of S. An engine with products of its own stores P
 // otherwise: `kTogether` keys in a place.
@@ -55,6 +63,13 @@ struct WeightsF32 {
     return s[Lanes::Index(row, key, block_keys)];
   }
 };
+
+// a + b, and what the sum lost to rounding (Knuth 1969, "The Art of Computer Programming", 4.2.2).
+HWY_INLINE VF TwoSum(VF a, VF b, VF& rest) {
+  const VF sum = hn::Add(a, b), of_b = hn::Sub(sum, a), of_a = hn::Sub(sum, of_b);
+  rest = hn::Add(hn::Sub(a, of_a), hn::Sub(b, of_b));
+  return sum;
+}
 
 // m, or 0 where it is −inf: what exponents are taken from.
 HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfinity()), m); }
@@ -88,7 +103,9 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
       max3 = hn::Max(max3, hn::Load(df, p + 3 * stride));
     }
     for (; key < end; key += kStep, p += stride) max0 = hn::Max(max0, hn::Load(df, p));
-    const VF m = Lanes::FoldMax(hn::Max(hn::Max(max0, max1), hn::Max(max2, max3)));
+    const VF max = Lanes::FoldMax(hn::Max(hn::Max(max0, max1), hn::Max(max2, max3)));
+    const auto moves = hn::Gt(max, hn::Add(m_old, hn::Set(df, kMostAhead)));
+    const VF m = hn::IfThenElse(moves, max, m_old);
     const VF base = ExponentBase(m);
 
     VF sum0 = hn::Zero(df), sum1 = sum0, sum2 = sum0, sum3 = sum0;
@@ -119,10 +136,15 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
       sum2 = hn::Add(sum2, p2);
     }
     const VF sum = Lanes::FoldSum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
-    const VF alpha = ExpNonPositive(df, hn::Sub(m_old, base));
+    const VF alpha =
+        hn::IfThenElse(moves, ExpNonPositive(df, hn::Sub(m_old, base)), hn::Set(df, 1.0f));
     Lanes::StorePerRow(m, state.m, row);
     Lanes::StorePerRow(alpha, state.alpha, row);
-    Lanes::StorePerRow(hn::MulAdd(Lanes::PerRow(state.l, row), alpha, sum), state.l, row);
+    VF rest;
+    Lanes::StorePerRow(TwoSum(hn::Mul(Lanes::PerRow(state.l, row), alpha), sum, rest), state.l,
+                       row);
+    Lanes::StorePerRow(hn::MulAdd(Lanes::PerRow(state.l_rest, row), alpha, rest), state.l_rest,
+                       row);
   }
 }
 

@@ -180,12 +180,27 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
       [&](int r, int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
 }
 
+// n rows of d elements times kValueScale to `to`, f32.
+inline HWY_NOINLINE void CopyScaled(const BlockRows& rows, int64_t n, int64_t d, float* to,
+                                    int64_t to_stride) {
+  const DF df;
+  WithVectorType(rows.dtype, [&](auto zero) HWY_ATTR {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t c = 0; c < d; c += kLanes) {
+        const VF x = LoadAsF32(rows.Row<decltype(zero)>(j) + c, std::min<int64_t>(d - c, kLanes));
+        hn::StoreU(hn::Mul(x, hn::Set(df, kValueScale)), df, to + j * to_stride + c);
+      }
+    }
+  });
+}
+
 // How engines that multiply in f32 take Q, K and V, and keep P and O.
 template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
   using Weights = WeightsF32;
   using Keys = BlockRows;
   using Values = BlockValues;
+  static constexpr int kSegmentKeys = kSegmentKeysF32;
   static constexpr int64_t kAliasing = aliasing;
   static constexpr bool kReadsNarrow = reads_narrow;
 
@@ -198,9 +213,7 @@ struct F32Operands {
   static HWY_INLINE void BeginOutput(const Tile& tile, const Geometry& g) {
     std::fill_n(tile.o, Lanes::TileFloats(g.tile_lanes, g.dv), 0.0f);
   }
-  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry&) {
-    return tile.state.l;
-  }
+  static HWY_INLINE float* Denominators(const Tile& tile, const Geometry&) { return tile.state.l; }
 
   static HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
     HWY_NAMESPACE::PackQueries<Lanes>(job, tile);
@@ -211,7 +224,11 @@ struct F32Operands {
   static HWY_INLINE Values TakeValues(const Job& job, const Block& block, bool removes) {
     const Scratch& w = job.w;
     const int64_t dv = job.g.dv;
-    const BlockRows rows = TakeRows<F32Operands>(job, job.call.problem->v, block, w.v);
+    BlockRows rows = TakeRows<F32Operands>(job, job.call.problem->v, block, w.v);
+    if (job.scales_values) {
+      CopyScaled(rows, block.n, dv, w.v, CopiedStride(dv));
+      rows = {w.v, CopiedStride(dv)};
+    }
     if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};
     IsolateNonFinite(rows, block.n, dv, w.v, CopiedStride(dv), w.poisoned);
     return {{w.v, CopiedStride(dv)}, w.poisoned};

@@ -50,6 +50,16 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
   return hn::AllTrue(du16, hn::Lt(largest, hn::Set(du16, uint16_t{0x7f80})));
 }
 
+// n pairs times kValueScale. No bf16 is so small that it matters beside those that overflowed.
+inline HWY_NOINLINE void ScalePairs(int64_t n, float* pairs) {
+  char* p = reinterpret_cast<char*>(pairs);
+  for (int64_t x = 0; x < 2 * n; ++x, p += 2) {
+    const hwy::bfloat16_t scaled =
+        hwy::BF16FromF32(hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p)) * kValueScale);
+    std::memcpy(p, &scaled, sizeof(scaled));
+  }
+}
+
 // scale = power · rest, power a power of two and 1 ≤ |rest| < 2, or both 0: products with Q as it
 // is may overflow that a scale of 0 makes 0. An infinity or NaN is the power: it multiplies each
 // channel, as in the formula.
@@ -75,6 +85,7 @@ template <class Lanes>
 struct BF16Operands {
   using Keys = WordRows;
   using Values = PairValues;
+  static constexpr int kSegmentKeys = kSegmentKeysBF16;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) {
     return Lanes::TileFloats(rows, (dk + 1) / 2);
@@ -90,7 +101,7 @@ struct BF16Operands {
     std::fill_n(tile.o, Lanes::TileFloats(g.tile_lanes, g.dv), 0.0f);
     std::copy_n(tile.state.l, g.tile_lanes, tile.o + Lanes::Index(0, g.dv, 0));  // a sink's share
   }
-  static HWY_INLINE const float* Denominators(const Tile& tile, const Geometry& g) {
+  static HWY_INLINE float* Denominators(const Tile& tile, const Geometry& g) {
     return tile.o + Lanes::Index(0, g.dv, 0);
   }
 
@@ -198,6 +209,7 @@ struct BF16Operands {
       const char* b = j + 1 < block.n ? side_by_side(walk.Next(), copy + 2 * dv) : nullptr;
       const bool all = Interleave(a, b, dv, to);
       finite = finite && all;
+      if (job.scales_values) ScalePairs(dv, to);
       const uint32_t ones = 0x3f803f80;
       std::memcpy(to + dv, &ones, sizeof(ones));
     }

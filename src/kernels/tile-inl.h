@@ -57,7 +57,9 @@ struct Tile {
   int64_t first_row;  // stacked row number
   int count;          // rows in use
   float* q;           // the engine's packing of scale·Q·2^−exponent
-  float* o;           // Lanes::TileFloats(rows, Engine::OutputColumns(dv))
+  float* o;           // Lanes::TileFloats(rows, Engine::OutputColumns(dv)): the group's sums …
+  float* o_groups;    // … and as many: those of the groups before, …
+  float* m_groups;    // … taken from these maxima. Of geometries that have groups
   RowState state;
   KeyRange* visible;  // [count] keys that each row sees by position
   // per row: the product of both is 2^exponent, which scores must be multiplied by
@@ -78,7 +80,7 @@ constexpr int64_t kTileAliasing = 4096;
 // A worker's scratch, carved from one piece of memory.
 struct Scratch {
   ScratchHeader* header;
-  float *q, *o, *m, *l, *alpha, *exponents, *factors, *row_values;
+  float *q, *o, *o_groups, *m_groups, *m, *l, *l_rest, *alpha, *exponents, *factors, *row_values;
   KeyRange* visible;
   float* s[2];  // as many as the engine's pipeline has
   float *mask_words, *stage, *k, *v, *v_row;
@@ -93,7 +95,12 @@ struct Job {
   const Geometry& g;
   const SequenceLengths& sequence;
   Scratch w;
+  // V is multiplied by kValueScale: sums of p·v have overflowed (kernels/overflow-inl.h).
+  bool scales_values = false;
 };
+
+// A power of two: p·v times this does not overflow, however many there are.
+constexpr float kValueScale = 0x1p-64f;
 
 // What a tile sees of a block, and the scores of the two.
 struct Part {
@@ -139,10 +146,14 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   const int64_t rows = g.tile_lanes;
   w.header = carver.Take<ScratchHeader>(1);
   w.q = carver.Take<float>(g.tiles * Engine::QueryFloats(rows, g.dk));
-  w.o = carver.Take<float>(g.tiles * Lanes::TileFloats(rows, Engine::OutputColumns(g.dv)));
+  const int64_t o_floats = g.tiles * Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
+  w.o = carver.Take<float>(o_floats);
+  w.o_groups = carver.Take<float>(g.has_groups ? o_floats : 0);
+  w.m_groups = carver.Take<float>(g.has_groups ? g.tiles * rows : 0);
   w.m = carver.Take<float>(g.tiles * rows);
   w.l = carver.Take<float>(g.tiles * rows);
-  w.alpha = carver.Take<float>(rows);
+  w.l_rest = carver.Take<float>(g.tiles * rows);
+  w.alpha = carver.Take<float>(g.tiles * rows);
   w.exponents = carver.Take<float>(g.tiles * 2 * rows);
   w.factors = carver.Take<float>(g.scales_heads ? g.tiles * rows : 0);
   w.row_values = carver.Take<float>(2 * rows);
@@ -161,9 +172,14 @@ Scratch CarveScratch(const Geometry& g, char* base) {
 }
 
 template <class Engine>
-HWY_INLINE Job BeginJob(const KernelCall& call, const Item& item, char* scratch) {
-  return {call, item, call.geometry, call.lengths[item.sequence],
-          CarveScratch<Engine>(call.geometry, scratch)};
+HWY_INLINE Job BeginJob(const KernelCall& call, const Item& item, char* scratch,
+                        bool scales_values) {
+  return {call,
+          item,
+          call.geometry,
+          call.lengths[item.sequence],
+          CarveScratch<Engine>(call.geometry, scratch),
+          scales_values};
 }
 
 template <class Engine>
@@ -171,8 +187,12 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   const int64_t rows = g.tile_lanes;
   Tile tile;
   tile.q = w.q + index * Engine::QueryFloats(rows, g.dk);
-  tile.o = w.o + index * Engine::Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
-  tile.state = {w.m + index * rows, w.l + index * rows, w.alpha};
+  const int64_t o_first = index * Engine::Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
+  tile.o = w.o + o_first;
+  tile.o_groups = w.o_groups + (g.has_groups ? o_first : 0);
+  tile.m_groups = w.m_groups + (g.has_groups ? index * rows : 0);
+  tile.state = {w.m + index * rows, w.l + index * rows, w.l_rest + index * rows,
+                w.alpha + index * rows};
   tile.visible = w.visible + index * rows;
   tile.exponent[0] = w.exponents + index * 2 * rows;
   tile.exponent[1] = tile.exponent[0] + rows;

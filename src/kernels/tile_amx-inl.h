@@ -27,15 +27,16 @@ struct TransposedValues {
   const uint64_t* poisoned;  // as in BlockValues
 };
 
-// A product of matrices that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus c[r][:] if
-// `adds`, for 16·row_tiles rows r and all queries of a tile; x in ascending order, 16 words a step.
+// A product of matrices that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus alpha[:] ·
+// c[r][:] where alpha is given, for 16·row_tiles rows r and all queries of a tile; x in ascending
+// order, 16 words a step.
 struct SteppedProduct {
   const char* a = nullptr;
   int64_t a_stride = 0;  // bytes, from row to row …
   int64_t a_step = 0;    // … and from step to step
   const float* b = nullptr;
   float* c = nullptr;
-  bool adds = false;
+  const float* alpha = nullptr;
   int64_t steps = 0;      // of all terms
   int64_t row_tiles = 0;  // left
   int64_t step = 0;       // of the one or two row tiles that are worked on
@@ -68,7 +69,6 @@ class AmxWork {
   }
 
   HWY_INLINE void Accumulate(const Part& part, const TransposedValues& v, Ahead& ahead) {
-    const DF df;
     const Geometry& g = *part.g;
     const Tile& tile = *part.tile;
     const Span& span = part.span;
@@ -79,18 +79,12 @@ class AmxWork {
     const int64_t first = span.first / kStep * kStep, end = RoundUp(span.end, kStep);
     std::fill(WordsOf(p, first), WordsOf(p, span.first), 0.0f);
     std::fill(WordsOf(p, RoundUp(span.end, Product::kTerms)), WordsOf(p, end), 0.0f);
-    for (int row = 0; row < kRows; row += kLanes) {
-      const VF alpha = hn::Load(df, tile.state.alpha + row);
-      float* o = tile.o + row;
-      for (int64_t c = 0; c <= g.dv; ++c, o += kRows)
-        hn::Store(hn::Mul(hn::Load(df, o), alpha), df, o);
-    }
     accumulate_.a_step = kWordBytes * v.channels * kAmxWords;
     accumulate_.a = reinterpret_cast<const char*>(v.data) + first / kStep * accumulate_.a_step;
     accumulate_.a_stride = kWordBytes * kAmxWords;
     accumulate_.b = WordsOf(p, first);
     accumulate_.c = tile.o;
-    accumulate_.adds = true;
+    accumulate_.alpha = tile.state.alpha;
     accumulate_.steps = (end - first) / kStep;
     accumulate_.row_tiles = v.channels / kAmxRows;
   }
@@ -150,20 +144,12 @@ class AmxWork {
 
   template <int kRowTiles>
   HWY_INLINE void RunStep(SteppedProduct& p) {
-    float *const c0 = p.c, *const c1 = p.c + kAmxRows * kRows;
+    float* const c0 = p.c;
     if (p.step == 0) {
-      if (p.adds) {
-        t_.template Load<0>(c0, kRowBytes);
-        if constexpr (kQueryTiles > 1) t_.template Load<1>(c0 + kAmxRows, kRowBytes);
-        if constexpr (kRowTiles > 1) t_.template Load<2>(c1, kRowBytes);
-        if constexpr (kRowTiles > 1 && kQueryTiles > 1)
-          t_.template Load<3>(c1 + kAmxRows, kRowBytes);
-      } else {
-        t_.template Zero<0>();
-        if constexpr (kQueryTiles > 1) t_.template Zero<1>();
-        if constexpr (kRowTiles > 1) t_.template Zero<2>();
-        if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Zero<3>();
-      }
+      t_.template Zero<0>();
+      if constexpr (kQueryTiles > 1) t_.template Zero<1>();
+      if constexpr (kRowTiles > 1) t_.template Zero<2>();
+      if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Zero<3>();
     }
     const char* a = p.a + p.step * p.a_step;
     const float* b = p.b + p.step * kAmxWords * kRows;
@@ -180,17 +166,33 @@ class AmxWork {
       if constexpr (kQueryTiles > 1) t_.template MultiplyAdd<3, 5, 7>(Product());
     }
     if (++p.step < p.steps) return;
-    t_.template Store<0>(c0, kRowBytes);
-    if constexpr (kQueryTiles > 1) t_.template Store<1>(c0 + kAmxRows, kRowBytes);
-    if constexpr (kRowTiles > 1) t_.template Store<2>(c1, kRowBytes);
-    if constexpr (kRowTiles > 1 && kQueryTiles > 1) t_.template Store<3>(c1 + kAmxRows, kRowBytes);
+    float* const to = p.alpha == nullptr ? c0 : sums_;
+    t_.template Store<0>(to, kRowBytes);
+    if constexpr (kQueryTiles > 1) t_.template Store<1>(to + kAmxRows, kRowBytes);
+    if constexpr (kRowTiles > 1) {
+      t_.template Store<2>(to + kAmxRows * kRows, kRowBytes);
+      if constexpr (kQueryTiles > 1)
+        t_.template Store<3>(to + kAmxRows * kRows + kAmxRows, kRowBytes);
+    }
+    if (p.alpha != nullptr) AddSums(kRowTiles * kAmxRows, p.alpha, c0);
     p.step = 0;
     p.row_tiles -= kRowTiles;
     p.a += kRowTiles * kAmxRows * p.a_stride;
     p.c += kRowTiles * kAmxRows * kRows;
   }
 
+  // c[r][:] = alpha[:] · c[r][:] + sums_[r][:] for n rows.
+  HWY_INLINE void AddSums(int64_t n, const float* alpha, float* c) {
+    const DF df;
+    for (int64_t row = 0; row < kRows; row += kLanes) {
+      const VF a = hn::Load(df, alpha + row);
+      for (int64_t x = row; x < n * kRows; x += kRows)
+        hn::Store(hn::MulAdd(hn::Load(df, c + x), a, hn::Load(df, sums_ + x)), df, c + x);
+    }
+  }
+
   AmxTiles t_;
+  HWY_ALIGN float sums_[2 * kAmxRows * kRows];  // of a segment, on their way to O
   SteppedProduct accumulate_, scores_;
   Ahead* ahead_ = nullptr;
   float *s_begin_ = nullptr, *s_end_ = nullptr;  // S of scores_ that its factor has not reached

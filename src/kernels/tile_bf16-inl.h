@@ -33,6 +33,7 @@ struct TileBF16Engine : BF16Operands<LanesAreQueries<kVectors>>, TileLoops<BF16P
   using Loops = TileLoops<BF16Product, kVectors>;
   using Weights = BF16Product::Weights;
   using Pipeline = AtOnce<TileBF16Engine>;
+  static constexpr int kBlockKeys = kSegmentKeysBF16;
   using BF16Operands<Lanes>::OutputColumns;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {

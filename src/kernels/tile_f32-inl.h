@@ -20,6 +20,8 @@ struct TileF32Engine : F32Operands<LanesAreQueries<kVectors>, kTileAliasing>,
   using Lanes = LanesAreQueries<kVectors>;
   using Loops = TileLoops<F32Product, kVectors>;
   using Pipeline = AtOnce<TileF32Engine>;
+  // S of a tile (8 KiB for 32 queries) stays in L1.
+  static constexpr int kBlockKeys = kSegmentKeysF32;
 
   static int64_t MicroKernelCalls(int64_t keys, const Geometry& g) {
     return Loops::CallsOf(keys, g.block_keys, g.dv);

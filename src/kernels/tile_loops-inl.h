@@ -1,6 +1,6 @@
 // The tile engines' micro-kernels, over any product: lanes hold queries. K and V are read a word at
 // a time, as broadcasts; there are no horizontal reductions, and the rescaling of O rides on the
-// load of its accumulators.
+// addition of what a segment gives.
 //
 //   words of Q  q[c][query]     a row for every kTerms channels c, packed once per tile
 //   words of K  k[key][c]       rows of words at any address
@@ -99,20 +99,18 @@ FOVEA_HOT void ScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const floa
 }
 
 // o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels, over `terms` keys; j
-// in ascending order, a word at a time.
+// in ascending order, a word at a time, the sum from zero.
 template <class Product, int kChannels, int kVectors>
 FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
                             const float* HWY_RESTRICT p, int64_t terms,
                             const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   using Words = typename Product::Words;
-  static_assert(std::is_same_v<typename Product::Sums, VF>, "sums go on from O");
+  static_assert(std::is_same_v<typename Product::Sums, VF>, "sums are added to O");
   constexpr int kRows = kVectors * kLanes, kTerms = Product::kTerms;
   const DF df;
   VF sum[kChannels][kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    const VF a = hn::Load(df, alpha + v * kLanes);
-    for (int c = 0; c < kChannels; ++c)
-      sum[c][v] = hn::Mul(hn::Load(df, o + c * kRows + v * kLanes), a);
+  for (int c = 0; c < kChannels; ++c) {
+    for (int v = 0; v < kVectors; ++v) sum[c][v] = hn::Zero(df);
   }
   Words pv[kVectors];
   const auto add = [&](int c, Words x) HWY_ATTR {
@@ -137,8 +135,12 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
         add(c, Product::BroadcastSome(values + kWordBytes * c, some));
     }
   }
-  for (int c = 0; c < kChannels; ++c) {
-    for (int v = 0; v < kVectors; ++v) hn::Store(sum[c][v], df, o + c * kRows + v * kLanes);
+  for (int v = 0; v < kVectors; ++v) {
+    const VF a = hn::Load(df, alpha + v * kLanes);
+    for (int c = 0; c < kChannels; ++c) {
+      float* to = o + c * kRows + v * kLanes;
+      hn::Store(hn::MulAdd(hn::Load(df, to), a, sum[c][v]), df, to);
+    }
   }
 }
 

@@ -13,12 +13,6 @@ namespace {
 // usual head sizes (EngineKernels::usual_scratch), and at any.
 constexpr int64_t kUsualHead = 128;
 constexpr size_t kScratchBytes = size_t{1} << 20;
-// Keys of a block. Tile: S of a tile (16 KiB for 32 queries) stays in L1, and O is loaded and
-// stored seldom. Row: long runs of K and of V keep DRAM pages and prefetchers busy.
-constexpr int32_t kTileBlockKeys = 128;
-constexpr int32_t kShortBlockKeys = 64;
-constexpr int32_t kRowBlockKeys = 128;
-static_assert(kTileBlockKeys <= kMostBlockKeys && kRowBlockKeys <= kMostBlockKeys);
 // Up to half a vector of stacked rows, but at least four, streaming K and V with lanes along the
 // head dimension beats lanes that hold queries: a tile would leave half of its lanes empty. Twice
 // the rows reverse it, on AVX2 and AVX-512 alike.
@@ -121,18 +115,15 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
   g.tile_lanes = static_cast<int32_t>(tile_rows);
   if (options.tile_rows > 0) tile_rows = std::min<int64_t>(tile_rows, options.tile_rows);
   g.tile_rows = static_cast<int32_t>(tile_rows);
-  g.block_keys = is_tile ? kTileBlockKeys : kRowBlockKeys;
+  g.block_keys = s.kernels->block_keys;
   if (options.block_keys > 0) g.block_keys = std::min(g.block_keys, options.block_keys);
   g.block_keys = static_cast<int32_t>(std::min<int64_t>(g.block_keys, RoundUp(keys, 16)));
   const int64_t most_tiles =
       is_tile ? std::max(s.kernels->item_rows / s.kernels->max_tile_rows, 1) : 1;
   g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
-  // Over budget, shorter blocks first: they cost less than fewer tiles, which read K and V from L2
-  // more often.
+  g.has_groups = keys > int64_t{kGroupSegments} * s.kernels->segment_keys;
   const size_t most_bytes =
       std::max(g.dk, g.dv) <= kUsualHead ? s.kernels->usual_scratch : kScratchBytes;
-  if (is_tile && s.kernels->scratch_bytes(g) > most_bytes)
-    g.block_keys = std::min(g.block_keys, kShortBlockKeys);
   while (g.tiles > 1 && s.kernels->scratch_bytes(g) > most_bytes) --g.tiles;
   s.item_rows = g.tiles * tile_rows;
 

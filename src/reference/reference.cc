@@ -233,6 +233,12 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
 
   // 6. p = exp(s − m) / (Σ exp(s − m) + exp(σ − m)), m the largest of them all
   const double sink = problem.score.sinks.present() ? At(problem.score.sinks, h) : -kInfinity;
+  if (std::find(row.visible.begin(), row.visible.end(), true) == row.visible.end()) {
+    // An empty row, which a sink that is infinite or NaN must not make NaN.
+    row.lse = sink;
+    row.sink_weight = sink == -kInfinity ? 0 : 1;
+    return row;
+  }
   double m = sink;
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (row.visible[j]) m = MaxKeepingNan(m, row.scores[j]);
