@@ -13,6 +13,7 @@
 //   BroadcastSome   the same of a word of which `terms` < kTerms are there: the others are 0, not
 //                   read
 //   BroadcastLane   a lane of a vector in every lane
+//   kChainKeys      keys of P·V that are summed in a chain: a segment, or half of one
 //   MultiplyAdd     sum + Σ x·y over the terms of every lane's words, in an order of its own
 //   Factor          what sums of q·k must be multiplied by, for a vector of rows: that of each
 //                   row, or (factors null) the one of all
@@ -69,6 +70,7 @@ HWY_INLINE VF LoadAny(const char* p) {
 // A float times a float. Q is packed with all of the scale, so that sums are scores.
 struct F32Product {
   static constexpr int kTerms = 1;
+  static constexpr int64_t kChainKeys = kSegmentKeysF32 / 2;
   using Words = VF;
   using Sums = VF;
   using Weights = WeightsF32;
@@ -141,6 +143,7 @@ struct WeightPairs {
 // exact; the rest of the scale is the factor.
 struct BF16Product {
   static constexpr int kTerms = 2;
+  static constexpr int64_t kChainKeys = kSegmentKeysBF16;
   using Words = VPairs;
   using Sums = VF;
   using Weights = WeightPairs;

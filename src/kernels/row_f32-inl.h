@@ -92,9 +92,12 @@ HWY_INLINE void RowScoresOfHead(const T* HWY_RESTRICT k, int64_t k_stride,
   }
 }
 
+// Keys of P·V that are summed in one chain: a quarter of a segment.
+constexpr int64_t kRowChainKeys = kSegmentKeysF32 / 4;
+
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
-// channels, of which the last holds `last` (≤ kLanes). Keys first ≤ j < end; the sum runs from zero
-// in each segment.
+// channels, of which the last holds `last` (≤ kLanes). Keys first ≤ j < end; the sum of a segment
+// is that of its chains.
 template <int kRows, int kChannels, bool kWhole, class T>
 FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
                                const float* HWY_RESTRICT p, int64_t p_stride, int64_t first,
@@ -104,19 +107,29 @@ FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
   VF a[kRows];
   for (int r = 0; r < kRows; ++r) a[r] = hn::Set(df, alpha[r]);
   for (int64_t j = first; j < end;) {
+    HWY_ALIGN float before[kRows][kChannels * kLanes];
     VF sum[kRows][kChannels];
-    for (int r = 0; r < kRows; ++r) {
-      for (int c = 0; c < kChannels; ++c) sum[r][c] = hn::Zero(df);
-    }
     const int64_t segment_end = std::min(end, RoundUp(j + 1, kSegmentKeysF32));
-    for (; j < segment_end; ++j) {
-      const T* const from = values + j * v_stride;
-      VF pv[kRows];
-      for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
-      for (int c = 0; c < kChannels; ++c) {
-        const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(from + c * kLanes)
-                                                 : LoadAsF32(from + c * kLanes, last);
-        for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
+    for (bool is_first = true; j < segment_end; is_first = false) {
+      const int64_t chain_end = std::min(end, RoundUp(j + 1, kRowChainKeys));
+      for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kChannels; ++c) sum[r][c] = hn::Zero(df);
+      }
+      for (; j < chain_end; ++j) {
+        const T* const from = values + j * v_stride;
+        VF pv[kRows];
+        for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
+        for (int c = 0; c < kChannels; ++c) {
+          const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(from + c * kLanes)
+                                                   : LoadAsF32(from + c * kLanes, last);
+          for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kChannels; ++c) {
+          if (!is_first) sum[r][c] = hn::Add(hn::Load(df, before[r] + c * kLanes), sum[r][c]);
+          if (j < segment_end) hn::Store(sum[r][c], df, before[r] + c * kLanes);
+        }
       }
     }
     for (int r = 0; r < kRows; ++r) {

@@ -100,9 +100,11 @@ FOVEA_HOT void ScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const floa
 
 // o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels, over `terms` keys; j
 // in ascending order, a word at a time, the sum from zero.
+//
+// The first `first_terms` are a chain of their own.
 template <class Product, int kChannels, int kVectors>
 FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
-                            const float* HWY_RESTRICT p, int64_t terms,
+                            const float* HWY_RESTRICT p, int64_t first_terms, int64_t terms,
                             const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   using Words = typename Product::Words;
   static_assert(std::is_same_v<typename Product::Sums, VF>, "sums are added to O");
@@ -116,16 +118,30 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
   const auto add = [&](int c, Words x) HWY_ATTR {
     for (int v = 0; v < kVectors; ++v) sum[c][v] = Product::MultiplyAdd(pv[v], x, sum[c][v]);
   };
-  for (int64_t words = terms / kTerms; words != 0; --words, values += v_stride, p += kRows) {
-    for (int v = 0; v < kVectors; ++v) pv[v] = Product::Load(p + v * kLanes);
-    constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
-    for (int c = 0; c < kInVectors; c += kLanes) {
-      const Words x = Product::LoadAny(values + kWordBytes * c);
-      ForEachLane([&](auto lane)
-                      HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
+  const auto run = [&](int64_t words) HWY_ATTR {
+    for (; words != 0; --words, values += v_stride, p += kRows) {
+      for (int v = 0; v < kVectors; ++v) pv[v] = Product::Load(p + v * kLanes);
+      constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
+      for (int c = 0; c < kInVectors; c += kLanes) {
+        const Words x = Product::LoadAny(values + kWordBytes * c);
+        ForEachLane([&](auto lane)
+                        HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
+      }
+      for (int c = kInVectors; c < kChannels; ++c)
+        add(c, Product::Broadcast(values + kWordBytes * c));
     }
-    for (int c = kInVectors; c < kChannels; ++c)
-      add(c, Product::Broadcast(values + kWordBytes * c));
+  };
+  HWY_ALIGN float before[kChannels][kRows];
+  const bool has_two = first_terms < terms;
+  run(std::min(first_terms, terms) / kTerms);
+  if (has_two) {
+    for (int c = 0; c < kChannels; ++c) {
+      for (int v = 0; v < kVectors; ++v) {
+        hn::Store(sum[c][v], df, before[c] + v * kLanes);
+        sum[c][v] = hn::Zero(df);
+      }
+    }
+    run((terms - first_terms) / kTerms);
   }
   // A key of the block behind the span, which P has as 0, may hold NaN in V.
   if constexpr (kTerms > 1) {
@@ -133,6 +149,12 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
       for (int v = 0; v < kVectors; ++v) pv[v] = Product::Load(p + v * kLanes);
       for (int c = 0; c < kChannels; ++c)
         add(c, Product::BroadcastSome(values + kWordBytes * c, some));
+    }
+  }
+  if (has_two) {
+    for (int c = 0; c < kChannels; ++c) {
+      for (int v = 0; v < kVectors; ++v)
+        sum[c][v] = hn::Add(hn::Load(df, before[c] + v * kLanes), sum[c][v]);
     }
   }
   for (int v = 0; v < kVectors; ++v) {
@@ -185,14 +207,18 @@ struct TileLoops {
     const char* from = v.data + span.first / kTerms * v.stride;
     const float* p = part.s + Lanes::Index(0, span.first / kTerms, 0);
     const int64_t keys = span.end - span.first;
+    const int64_t first_keys =
+        span.first < Product::kChainKeys ? Product::kChainKeys - span.first : keys;
     float* o = tile.o;
     for (; channels >= kTileChannels; channels -= kTileChannels, from += kWordBytes * kTileChannels,
                                       o += kTileChannels * Lanes::kRows) {
       ahead.Step();
-      AccumulateOf<Product, kTileChannels, kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
+      AccumulateOf<Product, kTileChannels, kVectors>(from, v.stride, p, first_keys, keys,
+                                                     tile.state.alpha, o);
     }
     WithRemainder<kTileChannels>(channels, [&](auto some) HWY_ATTR {
-      AccumulateOf<Product, some(), kVectors>(from, v.stride, p, keys, tile.state.alpha, o);
+      AccumulateOf<Product, some(), kVectors>(from, v.stride, p, first_keys, keys, tile.state.alpha,
+                                              o);
     });
   }
 
