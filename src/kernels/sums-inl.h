@@ -2,24 +2,26 @@
 // with the number of keys.
 //
 // Keys are cut into *segments* of Engine::kSegmentKeys at multiples of it. Products p·v of a
-// segment are summed from zero, key by key, and then added to the sum of the *group*:
-// kGroupSegments of them, again at multiples. A group that ends is added to what the groups before
-// it gave, and what that addition lost begins the next group's sum. l's segments join like groups:
-// it is small.
+// segment are summed in two chains or four, each from zero and key by key; what they give is added
+// to the sum of the *group*: kGroupSegments of them, again at multiples. A group that ends is added
+// to what the groups before it gave, and what that addition lost begins the next group's sum. l's
+// segments join like groups: it is small.
 //
-// What a segment or group of f32 products loses, in units of 2⁻²⁴ · Σ p·|v|, at most:
-//    64  Σ p·v in a segment, an addition for every key (and without fused multiply-adds
-//     1  for each product)
+// What that loses at f32 products, in units of 2⁻²⁴ · Σ p·|v|, at most:
+//    33  Σ p·v in a chain: an addition for every key and, without fused multiply-adds, a product
+//     3  additions of chains: three in the row engine, one in the tile engine
 //    16  additions to the group
-//     3  factors alpha: exp and product lose 2 each time that m moves, but everything before is
-//     then
-//        e times smaller, at least: 2 / (e − 1) in all; and the same for the groups before: 2
+//     4  factors alpha, of the group and of those before it: exp and the product lose 2 when m
+//        moves, but all before is then e times smaller at least, so all moves lose 2 / (e − 1)
 //     1  the groups' sum, at the end
-//    19  Σ p: 16 keys to each of four sums, two additions of those, one for l's two parts
+//    19  Σ p: 16 keys in each of four chains, their sums, and l's two parts
 //     2  alpha in l
-//     2  1 / l and the product with it
-// which is 109, however many keys there are: the budget is 160. Sums of groups are off by less than
-// 2⁻⁴⁸ for each. Splits and parts that Merge gets are joined in doubles.
+//     2  1 / l, and the product with it
+// which is 80, however many keys there are; the contract allows 160. Groups themselves add less
+// than 2⁻⁴⁸ each. Splits, and parts that Merge gets, are joined in doubles.
+//
+// Short chains are for the rows of which one key weighs most: what is added to it, key by key, is
+// rounded away, until the chain ends.
 #if defined(FOVEA_SRC_KERNELS_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_SUMS_INL_H_
 #undef FOVEA_SRC_KERNELS_SUMS_INL_H_
@@ -33,7 +35,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-static_assert(kSegmentKeysF32 + 1 + kGroupSegments + 5 + 1 + (kSegmentKeysF32 / 4 + 3) + 2 + 2 <=
+static_assert((kSegmentKeysF32 / 2 + 1) + 3 + kGroupSegments + 4 + 1 + (kSegmentKeysF32 / 4 + 3) +
+                  2 + 2 <=
               160);
 
 // No group has ended.
