@@ -75,8 +75,10 @@ enum class Product : int32_t {
   kAuto = 0,  // from types and target
   kF32 = 1,   // multiply-adds in f32: narrower types are widened
   // Dot products of bf16: q, k and v must be bf16; softmax weights are rounded to bf16 before they
-  // multiply V, and where the hardware flushes subnormal numbers (x86), elements of k and v below
-  // 2^−126 count as 0. Only the tile engine has them.
+  // multiply V. x86's instructions count what is below 2^−126 as 0: elements of k and v, of q times
+  // the scale's power of two, and the products and sums themselves. So values of v around 2^−126
+  // times their weights may give anything between 0 and what f32 products give. Only the tile
+  // engine has them.
   kBF16 = 2,
 };
 

@@ -11,7 +11,7 @@
 // multiplied, by which O is divided at the end. So a constant V gives that constant however P was
 // rounded; lse has the sum of the weights as they were before.
 //
-// Where dot products flush subnormal numbers (x86), elements of K and V below 2^−126 count as 0.
+// x86's dot products count subnormal operands and results as 0, whatever the floating-point state.
 #if defined(FOVEA_SRC_KERNELS_TILE_BF16_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_TILE_BF16_INL_H_
 #undef FOVEA_SRC_KERNELS_TILE_BF16_INL_H_
