@@ -98,14 +98,13 @@ FOVEA_HOT void ScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const floa
   }
 }
 
-// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels, over `terms` keys; j
-// in ascending order, a word at a time, the sum from zero.
-//
-// The first `first_terms` are a chain of their own.
+// o[c][:] = alpha[:] · o[c][:] + before[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels, over
+// `terms` keys; j in ascending order, a word at a time, the sum from zero. Without alpha, o's old
+// values do not count, and without `before` there is none.
 template <class Product, int kChannels, int kVectors>
 FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
-                            const float* HWY_RESTRICT p, int64_t first_terms, int64_t terms,
-                            const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
+                            const float* HWY_RESTRICT p, int64_t terms, const float* before,
+                            const float* alpha, float* o) {
   using Words = typename Product::Words;
   static_assert(std::is_same_v<typename Product::Sums, VF>, "sums are added to O");
   constexpr int kRows = kVectors * kLanes, kTerms = Product::kTerms;
@@ -118,30 +117,16 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
   const auto add = [&](int c, Words x) HWY_ATTR {
     for (int v = 0; v < kVectors; ++v) sum[c][v] = Product::MultiplyAdd(pv[v], x, sum[c][v]);
   };
-  const auto run = [&](int64_t words) HWY_ATTR {
-    for (; words != 0; --words, values += v_stride, p += kRows) {
-      for (int v = 0; v < kVectors; ++v) pv[v] = Product::Load(p + v * kLanes);
-      constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
-      for (int c = 0; c < kInVectors; c += kLanes) {
-        const Words x = Product::LoadAny(values + kWordBytes * c);
-        ForEachLane([&](auto lane)
-                        HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
-      }
-      for (int c = kInVectors; c < kChannels; ++c)
-        add(c, Product::Broadcast(values + kWordBytes * c));
+  for (int64_t words = terms / kTerms; words != 0; --words, values += v_stride, p += kRows) {
+    for (int v = 0; v < kVectors; ++v) pv[v] = Product::Load(p + v * kLanes);
+    constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
+    for (int c = 0; c < kInVectors; c += kLanes) {
+      const Words x = Product::LoadAny(values + kWordBytes * c);
+      ForEachLane([&](auto lane)
+                      HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
     }
-  };
-  HWY_ALIGN float before[kChannels][kRows];
-  const bool has_two = first_terms < terms;
-  run(std::min(first_terms, terms) / kTerms);
-  if (has_two) {
-    for (int c = 0; c < kChannels; ++c) {
-      for (int v = 0; v < kVectors; ++v) {
-        hn::Store(sum[c][v], df, before[c] + v * kLanes);
-        sum[c][v] = hn::Zero(df);
-      }
-    }
-    run((terms - first_terms) / kTerms);
+    for (int c = kInVectors; c < kChannels; ++c)
+      add(c, Product::Broadcast(values + kWordBytes * c));
   }
   // A key of the block behind the span, which P has as 0, may hold NaN in V.
   if constexpr (kTerms > 1) {
@@ -151,18 +136,42 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
         add(c, Product::BroadcastSome(values + kWordBytes * c, some));
     }
   }
-  if (has_two) {
+  if (before != nullptr) {
     for (int c = 0; c < kChannels; ++c) {
       for (int v = 0; v < kVectors; ++v)
-        sum[c][v] = hn::Add(hn::Load(df, before[c] + v * kLanes), sum[c][v]);
+        sum[c][v] = hn::Add(hn::Load(df, before + c * kRows + v * kLanes), sum[c][v]);
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    const VF a = hn::Load(df, alpha + v * kLanes);
-    for (int c = 0; c < kChannels; ++c) {
-      float* to = o + c * kRows + v * kLanes;
-      hn::Store(hn::MulAdd(hn::Load(df, to), a, sum[c][v]), df, to);
+  if (alpha != nullptr) {
+    for (int v = 0; v < kVectors; ++v) {
+      const VF a = hn::Load(df, alpha + v * kLanes);
+      for (int c = 0; c < kChannels; ++c)
+        sum[c][v] = hn::MulAdd(hn::Load(df, o + c * kRows + v * kLanes), a, sum[c][v]);
     }
+  }
+  for (int c = 0; c < kChannels; ++c) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[c][v], df, o + c * kRows + v * kLanes);
+  }
+}
+
+// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:], in chains of keys, of which a segment has
+// at most two. Keys first ≤ j < end of the block, of which `first` begins a word.
+template <class Product, int kChannels, int kVectors>
+HWY_INLINE void AccumulateChains(const char* HWY_RESTRICT values, int64_t v_stride,
+                                 const float* HWY_RESTRICT p, int64_t first, int64_t end,
+                                 const float* alpha, float* o) {
+  constexpr int64_t kMost = Product::kChainKeys, kRows = kVectors * kLanes;
+  HWY_ALIGN float sums[kChannels * kRows];
+  const float* before = nullptr;
+  for (int64_t key = first; key < end;) {
+    const int64_t chain_end = std::min(end, RoundUp(key + 1, kMost));
+    const int64_t word = key / Product::kTerms;
+    const bool is_last = chain_end == end;
+    AccumulateOf<Product, kChannels, kVectors>(values + word * v_stride, v_stride, p + word * kRows,
+                                               chain_end - key, before, is_last ? alpha : nullptr,
+                                               is_last ? o : sums);
+    before = sums;
+    key = chain_end;
   }
 }
 
@@ -204,21 +213,17 @@ struct TileLoops {
                                     Ahead& ahead) {
     const Tile& tile = *part.tile;
     const Span& span = part.span;
-    const char* from = v.data + span.first / kTerms * v.stride;
-    const float* p = part.s + Lanes::Index(0, span.first / kTerms, 0);
-    const int64_t keys = span.end - span.first;
-    const int64_t first_keys =
-        span.first < Product::kChainKeys ? Product::kChainKeys - span.first : keys;
+    const char* from = v.data;
     float* o = tile.o;
     for (; channels >= kTileChannels; channels -= kTileChannels, from += kWordBytes * kTileChannels,
                                       o += kTileChannels * Lanes::kRows) {
       ahead.Step();
-      AccumulateOf<Product, kTileChannels, kVectors>(from, v.stride, p, first_keys, keys,
-                                                     tile.state.alpha, o);
+      AccumulateChains<Product, kTileChannels, kVectors>(from, v.stride, part.s, span.first,
+                                                         span.end, tile.state.alpha, o);
     }
     WithRemainder<kTileChannels>(channels, [&](auto some) HWY_ATTR {
-      AccumulateOf<Product, some(), kVectors>(from, v.stride, p, first_keys, keys, tile.state.alpha,
-                                              o);
+      AccumulateChains<Product, some(), kVectors>(from, v.stride, part.s, span.first, span.end,
+                                                  tile.state.alpha, o);
     });
   }
 
