@@ -16,6 +16,7 @@
 #include "fovea/export.h"
 #include "fovea/score.h"
 #include "fovea/status.h"
+#include "fovea/detail/macros_begin.h"
 #include "fovea/target.h"
 #include "fovea/tensor.h"
 
@@ -235,3 +236,5 @@ FOVEA_EXPORT Status Bind(const Plan& plan, const Problem& problem, Workspace wor
 }  // namespace fovea
 
 #endif  // FOVEA_ATTENTION_H_
+#include "fovea/detail/macros_end.h"
+

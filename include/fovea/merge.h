@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "fovea/detail/macros_begin.h"
 #include "fovea/export.h"
 #include "fovea/status.h"
 #include "fovea/tensor.h"
@@ -31,5 +32,7 @@ FOVEA_EXPORT Status Merge(const PartialState* parts, int64_t count, const Mutabl
                           const MutableTensorView& lse) noexcept;
 
 }  // namespace fovea
+
+#include "fovea/detail/macros_end.h"
 
 #endif  // FOVEA_MERGE_H_
