@@ -2,9 +2,12 @@
 
 #include <cmath>
 
-namespace fovea {
+#include "float_state.h"
 
-void AlibiSlopes(int64_t Hq, float* slopes, float max_bias) noexcept {
+namespace fovea {
+namespace {
+
+void FillSlopes(int64_t Hq, float* slopes, float max_bias) {
   int64_t n = 1;
   while (2 * n <= Hq) n *= 2;
   for (int64_t h = 0; h < Hq; ++h) {
@@ -13,6 +16,12 @@ void AlibiSlopes(int64_t Hq, float* slopes, float max_bias) noexcept {
                               : static_cast<double>(2 * (h - n) + 1) / static_cast<double>(2 * n);
     slopes[h] = static_cast<float>(std::exp2(-static_cast<double>(max_bias) * step));
   }
+}
+
+}  // namespace
+
+void AlibiSlopes(int64_t Hq, float* slopes, float max_bias) noexcept {
+  InDefaultFloatState([&] { FillSlopes(Hq, slopes, max_bias); });
 }
 
 }  // namespace fovea

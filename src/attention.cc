@@ -1,6 +1,11 @@
 // The public calls: check, plan, and hand the phases of tasks to an executor.
 #include "fovea/attention.h"
 
+#include <atomic>
+#include <cinttypes>
+#include <cstdint>
+
+#include "float_state.h"
 #include "plan/binding.h"
 #include "plan/choosing.h"
 #include "plan/phases.h"
@@ -9,8 +14,9 @@
 namespace fovea {
 namespace {
 
-// Whether `plan` can run `problem` in that workspace.
-Status CheckRun(const Plan& plan, const Problem& problem, Workspace workspace, int workers) {
+// Whether `plan` can run `problem` in that workspace. If so, *settled is what kernels take.
+Status CheckRun(const Plan& plan, const Problem& problem, Workspace workspace, int workers,
+                Problem* settled) {
   if (!plan.valid()) return Invalid("plan = empty, expected one that Create has made");
   ValidProblem checked;
   FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
@@ -25,39 +31,84 @@ Status CheckRun(const Plan& plan, const Problem& problem, Workspace workspace, i
     return TooSmall("workspace.bytes = %zu, expected at least %zu (Plan::WorkspaceBytes(%d))",
                     workspace.bytes, needed, workers);
   }
+  *settled = problem;
+  Settle(settled);
   return Status();
 }
 
-// Runs a checked problem in a workspace that is large enough.
-void RunPhases(const Plan::State& plan, const Problem& problem, void* workspace,
-               Executor& executor) {
-  Problem settled = problem;
-  Settle(&settled);
-  const RunContext context = {&plan, &settled, WorkspaceLayout::Aligned(workspace)};
-  for (int n = 0; n < plan.phases; ++n) {
-    const Phase& phase = *plan.phase[n];
-    struct Loop {
-      const RunContext* context;
-      void (*run)(const RunContext& context, int64_t task, int worker);
-    } loop = {&context, phase.run};
-    executor.ForEach(
-        phase.tasks(plan),
-        [](void* p, int64_t task, int worker) {
-          const Loop& l = *static_cast<const Loop*>(p);
-          l.run(*l.context, task, worker);
-        },
-        &loop);
+// As Create and CheckRun, but what they check and read twice is checked and read once.
+Status Prepare(const Problem& problem, const PlanOptions& options, Plan::State* plan,
+               Problem* settled) {
+  ValidProblem checked;
+  FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
+  FOVEA_RETURN_IF_ERROR(CheckOptions(options));
+  FOVEA_RETURN_IF_ERROR(MakePlan(checked, plan));
+  FOVEA_RETURN_IF_ERROR(CheckData(checked, plan->lengths.data()));
+  *settled = problem;
+  Settle(settled);
+  return Status();
+}
+
+// Every task of every run goes through here.
+void RunInDefaultState(const RunContext& context, const Phase& phase, int64_t task, int worker) {
+  InDefaultFloatState([&] { phase.run(context, task, worker); });
+}
+
+// A phase in an executor's hands. It belongs to the host: what it calls is checked and counted.
+class Loop {
+ public:
+  Loop(const RunContext& context, const Phase& phase, int workers)
+      : context_(context), phase_(phase), tasks_(phase.tasks(*context.plan)), workers_(workers) {}
+
+  Status Run(Executor& executor) {
+    executor.ForEach(tasks_, RunTask, this);
+    if (misled_.load(std::memory_order_relaxed))
+      return Invalid(
+          "executor called a task or a worker that does not exist: outputs hold anything");
+    const uint64_t n = static_cast<uint64_t>(tasks_);
+    const uint64_t all = n % 2 == 0 ? n / 2 * (n + 1) : (n + 1) / 2 * n;
+    if (done_.load(std::memory_order_relaxed) != all)
+      return Invalid("executor did not call each of %" PRId64 " tasks once: outputs hold anything",
+                     tasks_);
+    return Status();
   }
+
+ private:
+  static void RunTask(void* self, int64_t task, int worker) {
+    Loop& loop = *static_cast<Loop*>(self);
+    if (task < 0 || task >= loop.tasks_ || worker < 0 || worker >= loop.workers_) {
+      loop.misled_.store(true, std::memory_order_relaxed);
+      return;
+    }
+    RunInDefaultState(loop.context_, loop.phase_, task, worker);
+    loop.done_.fetch_add(static_cast<uint64_t>(task) + 1, std::memory_order_relaxed);
+  }
+
+  const RunContext& context_;
+  const Phase& phase_;
+  const int64_t tasks_;
+  const int workers_;
+  std::atomic<bool> misled_{false};
+  // The sum of task + 1 over those that have run: tells a task left out from one that ran twice.
+  std::atomic<uint64_t> done_{0};
+};
+
+// Runs a settled problem in a workspace that is large enough.
+Status RunPhases(const Plan::State& plan, const Problem& problem, void* workspace,
+                 Executor& executor, int workers) {
+  const RunContext context = {&plan, &problem, WorkspaceLayout::Aligned(workspace)};
+  for (int n = 0; n < plan.phases; ++n)
+    FOVEA_RETURN_IF_ERROR(Loop(context, *plan.phase[n], workers).Run(executor));
+  return Status();
 }
 
 }  // namespace
 
 Status Bind(const Plan& plan, const Problem& problem, Workspace workspace, int workers,
             BoundCall* call) noexcept {
-  FOVEA_RETURN_IF_ERROR(CheckRun(plan, problem, workspace, workers));
+  FOVEA_RETURN_IF_ERROR(InDefaultFloatState(
+      [&] { return CheckRun(plan, problem, workspace, workers, &call->problem_); }));
   call->plan_ = plan.state();
-  call->problem_ = problem;
-  Settle(&call->problem_);
   call->workspace_ = WorkspaceLayout::Aligned(workspace.data);
   return Status();
 }
@@ -69,32 +120,31 @@ int64_t BoundCall::Tasks(int phase) const noexcept {
 }
 
 void BoundCall::RunTask(int phase, int64_t task, int worker) const noexcept {
-  plan_->phase[phase]->run({plan_, &problem_, workspace_}, task, worker);
+  RunInDefaultState({plan_, &problem_, workspace_}, *plan_->phase[phase], task, worker);
 }
 
 Status Run(const Plan& plan, const Problem& problem, Workspace workspace,
            Executor& executor) noexcept {
-  FOVEA_RETURN_IF_ERROR(CheckRun(plan, problem, workspace, executor.Workers()));
-  RunPhases(*plan.state(), problem, workspace.data, executor);
-  return Status();
+  const int workers = executor.Workers();
+  Problem settled;
+  FOVEA_RETURN_IF_ERROR(
+      InDefaultFloatState([&] { return CheckRun(plan, problem, workspace, workers, &settled); }));
+  return RunPhases(*plan.state(), settled, workspace.data, executor, workers);
 }
 
-// As Create and Run, but what they check and read twice is checked and read once.
 Status Attention(const Problem& problem, const PlanOptions& options, Executor& executor) noexcept {
-  ValidProblem checked;
-  FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
-  FOVEA_RETURN_IF_ERROR(CheckOptions(options));
   Plan::State plan(options);
-  FOVEA_RETURN_IF_ERROR(MakePlan(checked, &plan));
-  FOVEA_RETURN_IF_ERROR(CheckData(checked, plan.lengths.data()));
+  Problem settled;
+  FOVEA_RETURN_IF_ERROR(
+      InDefaultFloatState([&] { return Prepare(problem, options, &plan, &settled); }));
   const int workers = executor.Workers();
   if (workers < 1) return Invalid("executor.Workers() = %d, expected 1 or greater", workers);
   const size_t bytes = plan.workspace.Bytes(workers);
   void* const memory = Allocate(options.allocator, bytes);
   if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
-  RunPhases(plan, problem, memory, executor);
+  const Status status = RunPhases(plan, settled, memory, executor, workers);
   Release(options.allocator, memory, bytes);
-  return Status();
+  return status;
 }
 
 Status Attention(const Problem& problem, Executor& executor) noexcept {

@@ -84,7 +84,7 @@ Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspa
   FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
   FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Workers()));
-  return executor.Result(Run(plan->plan, problem, {workspace, bytes}, executor));
+  return Run(plan->plan, problem, {workspace, bytes}, executor);
 }
 
 Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_options,
@@ -95,7 +95,7 @@ Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_optio
   FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(ReadOptions(given_options, &options));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  return executor.Result(Attention(problem, options, executor));
+  return Attention(problem, options, executor);
 }
 
 Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes,

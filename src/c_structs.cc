@@ -187,23 +187,7 @@ Status HostExecutor::Init(const fovea_executor* given) noexcept {
 
 void HostExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
   if (host_.for_each == nullptr) return SerialExecutor().ForEach(tasks, task, context);
-  Loop loop = {this, tasks, task, context};
-  host_.for_each(host_.context, tasks, RunChecked, &loop);
-}
-
-Status HostExecutor::Result(const Status& status) const noexcept {
-  if (!status.ok() || !misled_.load(std::memory_order_relaxed)) return status;
-  return Invalid(
-      "executor.for_each called a task or a worker that does not exist: outputs hold anything");
-}
-
-void HostExecutor::RunChecked(void* context, int64_t task, int32_t worker) {
-  const Loop& loop = *static_cast<Loop*>(context);
-  if (task < 0 || task >= loop.tasks || worker < 0 || worker >= loop.executor->host_.workers) {
-    loop.executor->misled_.store(true, std::memory_order_relaxed);
-    return;
-  }
-  loop.task(loop.context, task, worker);
+  host_.for_each(host_.context, tasks, task, context);
 }
 
 }  // namespace fovea

@@ -3,7 +3,6 @@
 #ifndef FOVEA_SRC_C_STRUCTS_H_
 #define FOVEA_SRC_C_STRUCTS_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,27 +20,15 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexce
 // As much of it as the caller's struct holds.
 Status WriteCost(const Cost& cost, fovea_cost* result) noexcept;
 
-// The host's loop as an executor; without one, the calling thread. What the host calls with numbers
-// out of range is not run, and told by Result.
+// The host's loop as an executor; without one, the calling thread.
 class HostExecutor final : public Executor {
  public:
   Status Init(const fovea_executor* given) noexcept;
   int Workers() const noexcept override { return host_.for_each == nullptr ? 1 : host_.workers; }
   void ForEach(int64_t tasks, Task task, void* context) noexcept override;
-  // `status`, or what the host did wrong.
-  Status Result(const Status& status) const noexcept;
 
  private:
-  struct Loop {
-    HostExecutor* executor;
-    int64_t tasks;
-    Task task;
-    void* context;
-  };
-  static void RunChecked(void* context, int64_t task, int32_t worker);
-
   fovea_executor host_ = {};
-  std::atomic<bool> misled_{false};
 };
 
 }  // namespace fovea

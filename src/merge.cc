@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "float_state.h"
 #include "views.h"
 
 namespace fovea {
@@ -99,11 +100,13 @@ Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& 
     std::snprintf(name, sizeof(name), "parts[%" PRId64 "].lse", n);
     FOVEA_RETURN_IF_ERROR(CheckPart(name, parts[n].lse, 3, out.shape, "out's shape"));
   }
-  for (int64_t b = 0; b < out.shape[0]; ++b) {
-    for (int64_t h = 0; h < out.shape[1]; ++h) {
-      for (int64_t i = 0; i < out.shape[2]; ++i) MergeRow(parts, count, out, lse, b, h, i);
+  InDefaultFloatState([&] {
+    for (int64_t b = 0; b < out.shape[0]; ++b) {
+      for (int64_t h = 0; h < out.shape[1]; ++h) {
+        for (int64_t i = 0; i < out.shape[2]; ++i) MergeRow(parts, count, out, lse, b, h, i);
+      }
     }
-  }
+  });
   return Status();
 }
 

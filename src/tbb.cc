@@ -14,6 +14,8 @@
 #include <memory>
 #include <optional>
 
+#include "float_state.h"
+
 namespace fovea {
 namespace {
 
@@ -48,11 +50,14 @@ class TbbExecutor final : public Executor {
       // oneTBB allocates its own tasks, which may fail. It waits for the bodies that started before
       // it throws; what they left is done below.
       try {
-        arena_.execute([&] {
-          // The static partitioner mails body b to the thread in slot b: a slice of the workspace
-          // tends to stay in one core's cache.
-          tbb::this_task_arena::isolate(
-              [&] { tbb::parallel_for(0, bodies, drain, tbb::static_partitioner()); });
+        // oneTBB moves the caller's floating-point state about, and loses or invents flags.
+        InDefaultFloatState([&] {
+          arena_.execute([&] {
+            // The static partitioner mails body b to the thread in slot b: a slice of the workspace
+            // tends to stay in one core's cache.
+            tbb::this_task_arena::isolate(
+                [&] { tbb::parallel_for(0, bodies, drain, tbb::static_partitioner()); });
+          });
         });
       } catch (...) {
       }

@@ -3,6 +3,10 @@
 //
 // Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query/key
 // size, dv value size. Query head h reads KV head h / (Hq/Hkv).
+//
+// Floating-point state: everything here is computed in the default one (to nearest, nothing
+// trapped, nothing flushed to zero) whatever that of the calling threads is, which each of them has
+// back afterwards, flags included. No bit of a result depends on it.
 #ifndef FOVEA_ATTENTION_H_
 #define FOVEA_ATTENTION_H_
 
@@ -12,6 +16,7 @@
 #include <string>
 
 #include "fovea/allocator.h"
+#include "fovea/detail/macros_begin.h"
 #include "fovea/executor.h"
 #include "fovea/export.h"
 #include "fovea/score.h"
@@ -182,7 +187,8 @@ struct Workspace {
 };
 
 // Runs `plan` on the tensors of `problem`. Never allocates by itself (an executor might).
-// Thread-safe for distinct outputs and workspaces.
+// Thread-safe for distinct outputs and workspaces. An executor that does not call every task once,
+// or calls what does not exist, is kInvalidArgument, and outputs hold anything.
 FOVEA_EXPORT Status Run(const Plan& plan, const Problem& problem, Workspace workspace,
                         Executor& executor = SerialExecutor()) noexcept;
 
@@ -216,7 +222,8 @@ class FOVEA_EXPORT BoundCall {
   // How many tasks a phase has; 0 for a phase that does not exist.
   int64_t Tasks(int phase) const noexcept;
   // Runs one task; phase and task must exist. `worker` in [0, workers of Bind); no two concurrent
-  // tasks may share one. Never throws, allocates or blocks.
+  // tasks may share one. Never throws, allocates or blocks. That each task runs once is up to the
+  // host: nobody counts here.
   void RunTask(int phase, int64_t task, int worker) const noexcept;
 
  private:
@@ -233,5 +240,7 @@ FOVEA_EXPORT Status Bind(const Plan& plan, const Problem& problem, Workspace wor
                          BoundCall* call) noexcept;
 
 }  // namespace fovea
+
+#include "fovea/detail/macros_end.h"
 
 #endif  // FOVEA_ATTENTION_H_

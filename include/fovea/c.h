@@ -15,7 +15,7 @@
 // a callback. Null pointers and values out of range are errors, never undefined; an object that has
 // been destroyed, or an address that is not what its type says, cannot be told apart. On an error
 // no output is touched: neither tensors nor what a pointer was to receive. The exception is an
-// executor that calls tasks or workers that do not exist.
+// executor that does not call every task once, or calls tasks or workers that do not exist.
 //
 // Threads. Functions may be called by any threads at the same time, but for one that updates or
 // destroys a plan while another uses it.

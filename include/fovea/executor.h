@@ -24,7 +24,8 @@ class FOVEA_EXPORT Executor {
 
   // Calls task(context, i, worker) once for every i in [0, tasks) and returns when all have
   // returned. No two concurrent calls may have the same worker. Low indices first where there is a
-  // choice: tasks are ordered by falling cost.
+  // choice: tasks are ordered by falling cost. What is called is counted: a run of which a task was
+  // left out, called twice or does not exist is an error (fovea::Run).
   virtual void ForEach(int64_t tasks, Task task, void* context) noexcept = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "fovea/detail/macros_begin.h"
 #include "fovea/export.h"
 #include "fovea/status.h"
 #include "fovea/tensor.h"
@@ -26,10 +27,12 @@ struct PartialState {
 // in ascending order, so the result is repeatable. out may be the very memory of one part's out,
 // and lse of its lse; otherwise outputs overlap no input. Errors: no parts, shapes or types that
 // differ, null data of a non-empty shape, strides that overflow. No allocation; thread-safe for
-// distinct outputs.
+// distinct outputs. In the default floating-point state, as all of fovea/attention.h.
 FOVEA_EXPORT Status Merge(const PartialState* parts, int64_t count, const MutableTensorView& out,
                           const MutableTensorView& lse) noexcept;
 
 }  // namespace fovea
+
+#include "fovea/detail/macros_end.h"
 
 #endif  // FOVEA_MERGE_H_

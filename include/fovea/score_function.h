@@ -22,6 +22,8 @@ extern "C" {
 // query. One of the two strides is 1, and which one differs from call to call: loops along it
 // vectorise.
 //
+// It is called in the default floating-point state (fovea/attention.h) and leaves it so.
+//
 // Later versions add fields at the end. A function that wants one of those first looks whether
 // `size` reaches behind it.
 typedef struct fovea_score_block {

@@ -3,6 +3,7 @@
 #ifndef FOVEA_STATUS_H_
 #define FOVEA_STATUS_H_
 
+#include "fovea/detail/macros_begin.h"
 #include "fovea/export.h"
 
 namespace fovea {
@@ -22,7 +23,11 @@ enum class StatusCode : int {
 // where nothing may allocate.
 //
 // Every call that returns a Status checks everything before it writes any output; on an error all
-// outputs are untouched.
+// outputs are untouched. (But for one, of an executor that does not do what it promises: outputs
+// then hold anything.)
+//
+// X11's Xlib.h defines a macro of this name. These headers compile behind it; who wants to write
+// fovea::Status there has to #undef Status first.
 class [[nodiscard]] FOVEA_EXPORT Status {
  public:
   // bytes, the terminating zero included; longer messages are cut
@@ -47,5 +52,7 @@ class [[nodiscard]] FOVEA_EXPORT Status {
 };
 
 }  // namespace fovea
+
+#include "fovea/detail/macros_end.h"
 
 #endif  // FOVEA_STATUS_H_

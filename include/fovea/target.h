@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fovea/detail/macros_begin.h"
 #include "fovea/export.h"
 #include "fovea/status.h"
 
@@ -67,5 +68,7 @@ FOVEA_EXPORT TargetList UsableTargets() noexcept;
 FOVEA_EXPORT Status ActiveTarget(Target* target) noexcept;
 
 }  // namespace fovea
+
+#include "fovea/detail/macros_end.h"
 
 #endif  // FOVEA_TARGET_H_

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "fovea/tensor.h"
@@ -34,7 +35,7 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 constexpr int kMaxTileLanes = 64;
 
 // The score of a removed pair.
-HWY_INLINE float MinusInfinityScalar() { return -hwy::HighestValue<float>() * 2.0f; }
+HWY_INLINE float MinusInfinityScalar() { return -std::numeric_limits<float>::infinity(); }
 HWY_INLINE VF MinusInfinity() { return hn::Set(DF(), MinusInfinityScalar()); }
 
 HWY_INLINE int64_t RoundUp(int64_t n, int64_t multiple) {

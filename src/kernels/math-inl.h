@@ -6,6 +6,12 @@
 #define FOVEA_SRC_KERNELS_MATH_INL_H_
 #endif
 
+// Where a macro tells. The flags of Fovea's own CMake files undo those that do this.
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "Fovea must be compiled without -ffast-math and its parts (-fno-fast-math)"
+#endif
+
 #include "fovea/detail/exp.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"

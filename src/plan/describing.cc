@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "float_state.h"
 #include "plan/phases.h"
 #include "plan/state.h"
 
@@ -20,50 +21,31 @@ void Append(std::string& text, const char* format, ...) {
   text += line;
 }
 
-}  // namespace
-
-Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }
-
-Engine Plan::engine() const noexcept {
-  if (!valid()) return Engine::kAuto;
-  return state_->sequences.empty() ? state_->options.engine : state_->sequences.front().engine;
-}
-
-Product Plan::product() const noexcept {
-  if (!valid()) return Product::kAuto;
-  for (const SequencePlan& s : state_->sequences) {
-    if (s.product == Product::kBF16) return s.product;
-  }
-  return state_->sequences.empty() ? state_->options.product : state_->sequences.front().product;
-}
-
-Cost Plan::cost() const noexcept {
+// Of a plan: sums in double.
+Cost CostOf(const Plan::State& state) {
   Cost cost;
-  if (!valid()) return cost;
-  const ProblemSizes& sizes = state_->sizes;
-  const Score& score = state_->bound.score;
-  for (const SequencePlan& s : state_->sequences) {
+  const ProblemSizes& sizes = state.sizes;
+  const Score& score = state.bound.score;
+  for (const SequencePlan& s : state.sequences) {
     cost.pairs += s.pairs * static_cast<double>(sizes.Hq);
-    const SequenceLengths& lengths = state_->LengthsOf(s);
+    const SequenceLengths& lengths = state.LengthsOf(s);
     // Intervals move up with the query: together they run from the first query's start to the last
     // one's end.
     const KeyRange first = VisibleKeys(lengths, score.causal, score.window, 0);
     const KeyRange last = VisibleKeys(lengths, score.causal, score.window, lengths.q_length - 1);
     const double keys = s.pairs > 0 ? static_cast<double>(last.end - first.first) : 0;
     cost.kv_bytes += keys * static_cast<double>(sizes.Hkv) *
-                     (static_cast<double>(sizes.dk * SizeOf(state_->bound.k.dtype)) +
-                      static_cast<double>(sizes.dv * SizeOf(state_->bound.v.dtype)));
+                     (static_cast<double>(sizes.dk * SizeOf(state.bound.k.dtype)) +
+                      static_cast<double>(sizes.dv * SizeOf(state.bound.v.dtype)));
   }
   cost.flops = cost.pairs * 2 * (static_cast<double>(sizes.dk) + static_cast<double>(sizes.dv));
-  for (int p = 0; p < state_->phases; ++p)
-    cost.tasks = std::max(cost.tasks, state_->phase[p]->tasks(*state_));
+  for (int p = 0; p < state.phases; ++p)
+    cost.tasks = std::max(cost.tasks, state.phase[p]->tasks(state));
   return cost;
 }
 
-std::string Plan::ToString() const {
+std::string Describe(const Plan::State& state) {
   std::string text;
-  if (!valid()) return "empty plan\n";
-  const State& state = *state_;
   const Problem& bound = state.bound;
   const ProblemSizes& z = state.sizes;
   Append(text,
@@ -99,7 +81,7 @@ std::string Plan::ToString() const {
   text += "tasks    ";
   for (const Phase& phase : kPhases) Append(text, "  %s %" PRId64, phase.name, phase.tasks(state));
   text += '\n';
-  const Cost c = cost();
+  const Cost c = CostOf(state);
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
   Append(text,
          "workspace  workers × %" PRIu64 " + %" PRIu64 " bytes of partial states + %" PRIu64
@@ -107,6 +89,32 @@ std::string Plan::ToString() const {
          "align)\n",
          state.workspace.worker_bytes, state.workspace.partial_bytes, state.workspace.map_bytes);
   return text;
+}
+
+}  // namespace
+
+Target Plan::target() const noexcept { return valid() ? state_->target : Target::kAuto; }
+
+Engine Plan::engine() const noexcept {
+  if (!valid()) return Engine::kAuto;
+  return state_->sequences.empty() ? state_->options.engine : state_->sequences.front().engine;
+}
+
+Product Plan::product() const noexcept {
+  if (!valid()) return Product::kAuto;
+  for (const SequencePlan& s : state_->sequences) {
+    if (s.product == Product::kBF16) return s.product;
+  }
+  return state_->sequences.empty() ? state_->options.product : state_->sequences.front().product;
+}
+
+Cost Plan::cost() const noexcept {
+  return valid() ? InDefaultFloatState([this] { return CostOf(*state_); }) : Cost();
+}
+
+// How numbers are printed depends on the state too.
+std::string Plan::ToString() const {
+  return valid() ? InDefaultFloatState([this] { return Describe(*state_); }) : "empty plan\n";
 }
 
 const char* Name(Engine engine) noexcept {

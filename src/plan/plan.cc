@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "float_state.h"
 #include "plan/arithmetic.h"
 #include "plan/binding.h"
 #include "plan/choosing.h"
@@ -95,30 +96,34 @@ Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 
 Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* plan) noexcept {
-  ValidProblem checked;
-  FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
-  FOVEA_RETURN_IF_ERROR(CheckOptions(options));
-  void* const memory = Allocate(options.allocator, sizeof(State));
-  if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
-  std::unique_ptr<State, Destroy> state(new (memory) State(options));
-  FOVEA_RETURN_IF_ERROR(MakePlan(checked, state.get()));
-  plan->state_ = std::move(state);
-  return Status();
+  return InDefaultFloatState([&]() -> Status {
+    ValidProblem checked;
+    FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
+    FOVEA_RETURN_IF_ERROR(CheckOptions(options));
+    void* const memory = Allocate(options.allocator, sizeof(State));
+    if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
+    std::unique_ptr<State, Destroy> state(new (memory) State(options));
+    FOVEA_RETURN_IF_ERROR(MakePlan(checked, state.get()));
+    plan->state_ = std::move(state);
+    return Status();
+  });
 }
 
 Status Plan::Update(const Problem& problem) noexcept {
   if (!valid()) return Invalid("plan = empty, expected one that Create has made");
-  State& state = *state_;
-  ValidProblem checked;
-  FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
-  FOVEA_RETURN_IF_ERROR(CheckUpdate(state, checked));
-  SequenceLengths* const next = state.lengths.data() + state.sizes.B;
-  FOVEA_RETURN_IF_ERROR(ReadAllLengths(checked, next));
-  // From here on nothing can fail, so that a refused update leaves the plan as it was.
-  std::copy(next, next + state.sizes.B, state.lengths.data());
-  BindSizes(checked, &state);
-  Lay(problem.score.mask, &state);
-  return Status();
+  return InDefaultFloatState([&]() -> Status {
+    State& state = *state_;
+    ValidProblem checked;
+    FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
+    FOVEA_RETURN_IF_ERROR(CheckUpdate(state, checked));
+    SequenceLengths* const next = state.lengths.data() + state.sizes.B;
+    FOVEA_RETURN_IF_ERROR(ReadAllLengths(checked, next));
+    // From here on nothing can fail, so that a refused update leaves the plan as it was.
+    std::copy(next, next + state.sizes.B, state.lengths.data());
+    BindSizes(checked, &state);
+    Lay(problem.score.mask, &state);
+    return Status();
+  });
 }
 
 size_t Plan::WorkspaceBytes(int workers) const noexcept {

@@ -181,13 +181,23 @@ TEST_F(CErrorsTest, AHostThatCallsTasksOrWorkersThatDoNotExist) {
       run(task_context, static_cast<Numbers*>(context)->task,
           static_cast<Numbers*>(context)->worker);
     };
-    ExpectError("executor.for_each", [&](fovea_error* e) {
+    ExpectError("executor called", [&](fovea_error* e) {
       return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e);
     });
-    ExpectError("executor.for_each",
+    ExpectError("executor called",
                 [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
   }
   random.ResetOutputs();  // the one error after which they may hold anything
+}
+
+TEST_F(CErrorsTest, AHostThatLeavesTasksOut) {
+  fovea_executor x = executor;
+  x.for_each = [](void*, int64_t, fovea_task, void*) {};
+  ExpectError("executor did not call", [&](fovea_error* e) {
+    return fovea_run(plan, &problem, workspace.data(), workspace.size(), &x, e);
+  });
+  ExpectError("executor did not call",
+              [&](fovea_error* e) { return fovea_attention(&problem, nullptr, &x, e); });
 }
 
 TEST_F(CErrorsTest, Tasks) {

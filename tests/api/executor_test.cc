@@ -1,14 +1,18 @@
 // Executors: every index once, workers in range and never shared, and no work of others taken in
-// while waiting.
+// while waiting; and those of a host that keep no such promise.
 #include "fovea/executor.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "fovea/attention.h"
+#include "support/random_problem.h"
 
 #ifdef FOVEA_TEST_TBB
 #include <tbb/task_arena.h>
@@ -84,6 +88,80 @@ TEST(SerialExecutorTest, IsOneObjectForAllThreads) {
     ExpectEveryIndexOnce(*other);
   }).join();
   EXPECT_EQ(other, &SerialExecutor());
+}
+
+// An executor that breaks its promise: from phase `first` on it does `wrong` instead of each task
+// once.
+class Broken final : public Executor {
+ public:
+  using Calls = void (*)(int64_t tasks, Task task, void* context);
+  Broken(int first, Calls wrong) : first_(first), wrong_(wrong) {}
+  int Workers() const noexcept override { return 2; }
+  void ForEach(int64_t tasks, Task task, void* context) noexcept override {
+    if (first_-- <= 0) return wrong_(tasks, task, context);
+    SerialExecutor().ForEach(tasks, task, context);
+  }
+
+ private:
+  int first_;
+  Calls wrong_;
+};
+
+TEST(BrokenExecutorTest, IsTold) {
+  const Broken::Calls kWrong[] = {
+      [](int64_t, Executor::Task, void*) {},
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 0; i < tasks - 1; ++i) task(context, i, 0);
+      },
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 1; i < tasks; ++i) task(context, i, 0);
+      },
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 0; i < tasks; ++i) task(context, i, 0);
+        task(context, 0, 0);
+      },
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 1; i < tasks; ++i) task(context, i, 0);
+        task(context, tasks - 1, 1);
+      },
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 1; i <= tasks; ++i) task(context, i, 0);
+      },
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 0; i < tasks; ++i) task(context, i, i == 1 ? 2 : 0);
+      },
+      [](int64_t tasks, Executor::Task task, void* context) {
+        for (int64_t i = 0; i < tasks; ++i) task(context, i, i == 1 ? -1 : 0);
+      },
+  };
+  // Splits to merge, weights and a map of the mask: four phases of several tasks.
+  test::ProblemSpec spec;
+  spec.Hq = 4, spec.Hkv = 2, spec.Tq = 2, spec.Tk = 3001, spec.dk = 4, spec.dv = 4;
+  spec.weights = true, spec.mask = test::Axes::kHQK;
+  test::RandomProblem p(spec, 1);
+  Plan plan;
+  PlanOptions options;
+  options.split_keys = 512;
+  ASSERT_TRUE(Plan::Create(p.problem, options, &plan).ok());
+  std::vector<char> memory(plan.WorkspaceBytes(2));
+  const Workspace workspace = {memory.data(), memory.size()};
+  BoundCall call;
+  ASSERT_TRUE(Bind(plan, p.problem, workspace, 2, &call).ok());
+  ASSERT_EQ(call.Phases(), 4);
+  for (const Broken::Calls wrong : kWrong) {
+    for (int first = 0; first < call.Phases(); ++first) {
+      ASSERT_GT(call.Tasks(first), 1);
+      for (bool planned : {false, true}) {
+        Broken executor(first, wrong);
+        const Status status = planned ? fovea::Run(plan, p.problem, workspace, executor)
+                                      : Attention(p.problem, options, executor);
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << first;
+        EXPECT_EQ(std::strncmp(status.message(), "executor ", 9), 0) << status.message();
+      }
+    }
+  }
+  Broken right(call.Phases(), kWrong[0]);
+  EXPECT_TRUE(Attention(p.problem, options, right).ok());
 }
 
 #ifdef FOVEA_TEST_TBB

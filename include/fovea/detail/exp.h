@@ -10,9 +10,11 @@
 
 namespace fovea::detail {
 
-// Below this a weight is 0: it is less than 2⁻⁹⁹ of its row's sum. Smaller ones would make products
-// with V that are no normal numbers, on which some CPUs spend a hundred cycles each.
-inline constexpr float kExpFlush = -69.0f;
+// Below this, −64·ln 2 and a little more, a weight is 0: it is less than 2⁻⁶⁴ of the largest one of
+// its row. All of them together change l relatively, and out in units of max|v|, by at most
+// Tk·2⁻⁶⁴, which is 2⁻⁴⁰ for 2²⁴ keys: less than a rounding. What is left multiplies V to normal
+// numbers down to |v| = 2⁻⁶²; on others some CPUs spend a hundred cycles each.
+inline constexpr float kExpFlush = -44.375f;
 // What x is put to there: n is −127, and its exponent field 0.
 inline constexpr float kExpNothing = -88.0f;
 

@@ -1,0 +1,2 @@
+// Gives back what fovea/detail/macros_begin.h took away.
+#pragma pop_macro("Status")
