@@ -30,7 +30,14 @@ using test::ValuePattern;
 
 // Of max|v|, where scores are exact and products f32. Sums of segments, joined without growing
 // chains, reach it at any length; one chain is beyond it from 300 keys on.
-constexpr double kOutTolerance = 1.5e-6;
+//
+// Numbers that repeat round the same way at each step: a chain of 128 of them errs by up to 32·2⁻²⁴
+// (1.9e-6), and PyTorch's flash kernel by 1.7e-6 from 1,000 keys on, of which 1.25 times is
+// allowed.
+double OutTolerance(ValuePattern values) {
+  const bool repeats = values == ValuePattern::kConstant || values == ValuePattern::kTwoValued;
+  return repeats ? 2.1e-6 : 1.5e-6;
+}
 
 // By kernel, what lies furthest outside its bound: one failure for each instead of thousands.
 class Worst {
@@ -90,8 +97,9 @@ std::vector<double> TextbookErrorBF16(const Problem& problem, const reference::R
   return out;
 }
 
-// Runs `p` on every kernel with `options` otherwise. f32 products: |error of out| ≤ 1.5e-6·max|v|.
-// bf16 products: beside it twice the error of a textbook computation. lse: 1e-5, or 1e-6 of it.
+// Runs `p` on every kernel with `options` otherwise. f32 products: |error of out| ≤
+// OutTolerance·max|v|. bf16 products: beside it twice the error of a textbook computation. lse:
+// 1e-5, or 1e-6 of it.
 void Hold(StructuredProblem& p, const PlanOptions& options, Worst& worst) {
   const reference::Row row = reference::ForwardRow(p.problem, 0, 0, 0);
   std::vector<double> textbook;
@@ -119,7 +127,7 @@ void Hold(StructuredProblem& p, const PlanOptions& options, Worst& worst) {
       worst.Look(name, p.lse.Get(r), row.lse, std::max(1e-5, 1e-6 * std::fabs(row.lse)),
                  where("lse"));
       for (int64_t c = 0; c < p.spec.dv; ++c) {
-        double bound = kOutTolerance * row.max_abs_value;
+        double bound = OutTolerance(p.spec.values) * row.max_abs_value;
         if (plan.product() == Product::kBF16) bound += 2 * textbook[static_cast<size_t>(c)];
         worst.Look(name, p.out.Get(r * p.spec.dv + c), row.out[static_cast<size_t>(c)], bound,
                    where("out"));
