@@ -128,7 +128,9 @@ def error_against_keys(results, dtype):
         for n, peer in enumerate(results.peers(dtype)):
             curve = results.curve(dtype, pattern, peer)
             width = 2 if peer == report.OURS else 1
-            axes.plot(list(curve), [max(error, 1e-9) for error in curve.values()], "o-", markersize=3, linewidth=width, color=COLOURS[2 * n], label=peer)
+            # Libraries that share code err alike: each marker shows around the next one's.
+            style = {"marker": "o", "fillstyle": "none", "markersize": 9 - n, "linewidth": width, "color": COLOURS[2 * n]}
+            axes.plot(list(curve), [max(error, 1e-9) for error in curve.values()], label=peer, **style)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value / 1024:g}K"))

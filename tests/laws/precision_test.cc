@@ -234,6 +234,33 @@ TEST(LongRowTest, HoweverTheKeysAreSplit) {
   }
 }
 
+TEST(LongRowTest, ASinkIsOneMoreWeight) {
+  // As heavy as all keys together, and far heavier than each of them.
+  Worst worst;
+  for (float sink : {11.0f, 17.0f}) {
+    for (ValuePattern values : test::Thinned({ValuePattern::kTwoValued, ValuePattern::kNearOne})) {
+      StructuredProblem p(Spec(ScorePattern::kEqual, values, 1, 60000), test::BaseSeed());
+      p.problem.score.sinks = View(static_cast<const float*>(&sink), {1});
+      Hold(p, {}, worst);
+    }
+  }
+}
+
+TEST(LongRowTest, WeightsSumToOne) {
+  const int64_t Tk = 65536;
+  for (ScorePattern scores : test::Thinned(test::kScorePatterns)) {
+    StructuredProblem p(Spec(scores, ValuePattern::kConstant, 1, Tk), test::BaseSeed());
+    test::OwnedTensor weights(DType::kF32, {1, 1, 1, Tk});
+    p.problem.weights = weights.mutable_view();
+    for (const Kernel& kernel : test::Kernels()) {
+      ASSERT_TRUE(Attention(p.problem, test::Options(kernel), SerialExecutor()).ok());
+      double sum = 0;
+      for (double w : weights.Dense()) sum += w;
+      EXPECT_NEAR(sum, 1, 1e-5) << ToString(kernel) << ", " << Name(scores) << " scores";
+    }
+  }
+}
+
 TEST(LongRowTest, SlowAMillionKeysAndManySeeds) {
   Worst worst;
   for (ScorePattern scores : test::kScorePatterns) {
