@@ -3,6 +3,7 @@
     ./dev peers                                           # everything: an hour or two; bench/records and bench/pictures
     ./dev peers --workloads P1,D1 --dtypes f32 --threads 1 --rounds 3      # to build/peers.jsonl, build/peers.md, build/pictures
     python bench/peers report FILE                        # tables and pictures again, from records
+    ./dev peers precision                                 # errors against the number of keys instead: precision.py
 """
 
 import argparse
@@ -12,6 +13,7 @@ import subprocess
 import sys
 
 import machine
+import precision
 import report
 import rounds
 import workloads
@@ -91,12 +93,22 @@ def publish(path, pictures):
     import drawing
 
     records = report.read(path)
-    text = report.markdown(records)
+    of_precision = any(record["kind"] == "precision" for record in records)
+    text = precision.markdown(records) if of_precision else report.markdown(records)
     with open(os.path.splitext(path)[0] + ".md", "w") as file:
         file.write(text)
     print(text)
     for file in drawing.draw_all(records, pictures):
         print(file, file=sys.stderr)
+
+
+def measure_precision(options):
+    path = options.out or precision.record_file(ROOT)
+    log = rounds.Log(path)
+    log.write({"kind": "machine", **machine.describe(ROOT)})
+    precision.measure(options, log, lambda peer: rounds.Process(peer, 1))
+    log.close()
+    return publish(path, pictures_beside(path) if options.out else os.path.join(ROOT, "bench", "pictures"))
 
 
 def pictures_beside(path):
@@ -110,6 +122,8 @@ def main(arguments):
         if len(arguments) not in (2, 3):
             sys.exit("usage: peers report FILE [FOLDER]")
         return publish(arguments[1], arguments[2] if len(arguments) == 3 else pictures_beside(arguments[1]))
+    if arguments[:1] == ["precision"]:
+        return measure_precision(precision.parse_arguments(arguments[1:]))
     options = parse_arguments(arguments)
     path, pictures = options.out or os.path.join(ROOT, "build", "peers.jsonl"), None
     if options.record:

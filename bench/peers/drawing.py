@@ -7,6 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+import precision
 import report
 
 INCHES = (9, 4.5)
@@ -40,6 +41,9 @@ def figures(records):
     for dtype, threads in long.settings():
         yield "long-sequences", long_sequences(long, dtype, threads)
         break
+    errors = precision.Results(records)
+    for dtype in errors.dtypes():
+        yield f"precision-{dtype}", error_against_keys(errors, dtype)
 
 
 def place(machine):
@@ -113,5 +117,27 @@ def long_sequences(results, dtype, threads):
         axes.set_ylabel(label)
         axes.legend()
     figure.suptitle(f"{dtype}, {threads} thread{'s' if threads > 1 else ''}; {place(results.machine)}")
+    figure.tight_layout()
+    return figure
+
+
+def error_against_keys(results, dtype):
+    """The largest error over seeds and channels, a picture for each pattern, a line for each library."""
+    figure, places = plt.subplots(1, len(precision.PATTERNS), figsize=INCHES, sharey=True)
+    for axes, (pattern, title) in zip(places, precision.PATTERNS.items()):
+        for n, peer in enumerate(results.peers(dtype)):
+            curve = results.curve(dtype, pattern, peer)
+            width = 2 if peer == report.OURS else 1
+            # Libraries that share code err alike: each marker shows around the next one's.
+            style = {"marker": "o", "fillstyle": "none", "markersize": 9 - n, "linewidth": width, "color": COLOURS[2 * n]}
+            axes.plot(list(curve), [max(error, 1e-9) for error in curve.values()], label=peer, **style)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value / 1024:g}K"))
+        axes.set_xlabel("keys of a row")
+        axes.set_title(title, fontsize=8)
+    places[0].set_ylabel("largest error of out, in units of max|v|")
+    places[-1].legend()
+    figure.suptitle(f"{dtype}, against float64; {place(results.machine)}")
     figure.tight_layout()
     return figure

@@ -4,6 +4,7 @@
     {"do": "prepare", "workload", "dtype", "rotate_bytes"}  → what `prepare` below returns; the result has been checked
     {"do": "slice", "seconds"}                              → what `Timer.slice` returns
     {"do": "drop"}                                          → {}
+    {"do": "error", "pattern", "keys", "dtype", "seed"}     → {"error", "computed"}: of precision.py's tensors
 
 An answer may instead be {"skipped": reason}.
 """
@@ -17,6 +18,7 @@ import time
 
 import libraries
 import machine
+import precision
 import workloads
 from checks import WrongResult, check
 from tensors import Tensors
@@ -100,6 +102,13 @@ class Worker:
 
     def slice(self, seconds):
         return self.timer.slice(seconds)
+
+    def error(self, pattern, keys, dtype, seed):
+        self.drop()
+        tensors = precision.Structured(pattern, keys, dtype, seed)
+        case = self.module.prepare(self.kind, tensors, self.threads)
+        case.run(0)
+        return {"error": tensors.error(case.out()), "computed": case.computed}
 
     def drop(self):
         self.timer = None

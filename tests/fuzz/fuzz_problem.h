@@ -1,5 +1,4 @@
-// From a seed, one valid problem anywhere in the space of options, with the awkward sizes and
-// values that hand-written tests forget.
+// From a seed, one valid problem, and what any right kernel makes of it.
 #ifndef FOVEA_TESTS_FUZZ_FUZZ_PROBLEM_H_
 #define FOVEA_TESTS_FUZZ_FUZZ_PROBLEM_H_
 
@@ -7,34 +6,11 @@
 #include <string>
 
 #include "fovea/attention.h"
+#include "fuzz/fuzz_spec.h"
 #include "reference/reference.h"
 #include "support/random_problem.h"
 
 namespace fovea::fuzz {
-
-// Who runs the plan a second time, to the same bits as serially.
-enum class Host { kSerial, kTbb, kThreads };
-
-// What a ProblemSpec cannot say.
-struct FuzzSpec {
-  test::ProblemSpec problem;
-  PlanOptions options;  // target, engine and product are the fuzzer's loop
-  // Factors on the unit-normal values.
-  double q_size = 1, k_size = 1, v_size = 1;
-  unsigned bias_broadcast = 0, mask_broadcast = 0;  // as Storage::broadcast
-  // V is the first dv channels of K, as in latent attention
-  bool v_in_k = false;
-  // how many elements of the inputs get NaN, Inf or another value from the edges
-  int extremes = 0;
-  // the plan is made for other lengths and offsets first
-  bool update = false;
-  Host host = Host::kSerial;
-  int workers = 1;
-};
-std::string ToString(const FuzzSpec& spec);
-
-// The draw of each field stands in one place, so that a new field of ProblemSpec is a line there.
-FuzzSpec DrawSpec(test::Random& random);
 
 class FuzzProblem {
  public:
@@ -53,6 +29,7 @@ class FuzzProblem {
 
  private:
   FuzzProblem(uint64_t seed, test::Random random);
+  void FillPatterns(test::Random& random);
   void SetExtremes(test::Random& random);
   // Makes of row [b, h, i] of the reference's result what any right kernel matches: an infinite
   // tolerance where the contract leaves a choice.

@@ -14,6 +14,7 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
+using test::OwnedTensor;
 using test::ProblemSpec;
 using test::RandomProblem;
 using test::RunOn;
@@ -109,6 +110,60 @@ TEST(SinkTest, ASinkOfMinusInfinityIsNoSink) {
   RandomProblem p(s, test::BaseSeed());
   p.sinks.Fill([] { return -kInf; });
   test::ExpectMatchesReference(p);
+}
+
+// Rows of a head without keys, among rows that see some, and rows of another head of the group,
+// which share their tiles.
+TEST(SinkTest, ASinkOfPlusInfinityFillsARowWithoutKeysAlone) {
+  for (int how = 0; how < 3; ++how) {
+    for (int64_t Tq : {1, 19, 70}) {
+      ProblemSpec s = SmallSpec();
+      s.Tq = Tq, s.Tk = 130, s.sinks = true, s.mask = Axes::kHQK;
+      // Blocks of keys that nothing sees are not visited, by position or by the map of the mask.
+      if (how == 1) s.causal = Causal::kTopLeft, s.query_offset = 20;
+      if (how == 2) s.kv_lengths = DType::kI32;
+      RandomProblem infinite(s, test::BaseSeed());
+      if (how == 2) {
+        infinite.kv_lengths.Set(0, 0), infinite.kv_lengths.Set(1, 130);
+        test::Random random(test::BaseSeed());  // where the drawn lengths had left NaN
+        for (OwnedTensor* tensor : {&infinite.k, &infinite.v})
+          tensor->Fill([&] { return random.Normal(); });
+      }
+      // Heads 0 and 1 share keys: all rows of head 0 and every third of head 1 see none.
+      const auto sees = [](int64_t h, int64_t i) { return h == 1 ? i % 3 != 0 : h != 0; };
+      for (int64_t h = 0; h < s.Hq; ++h) {
+        for (int64_t i = 0; i < Tq; ++i) {
+          for (int64_t j = 0; j < s.Tk && !sees(h, i); ++j) infinite.mask.SetAt({h, i, j}, 0);
+        }
+      }
+      infinite.Refresh();
+      RandomProblem finite = infinite;
+      for (OwnedTensor* tensor : {&finite.out, &finite.lse, &finite.weights, &finite.sinks})
+        *tensor = tensor->CopiedTo({});
+      finite.Refresh();
+      infinite.sinks.Set(0, kInf);
+      test::ExpectMatchesReference(infinite);
+      for (const Kernel& kernel : test::Kernels()) {
+        RunOn(kernel, finite);
+        RunOn(kernel, infinite);
+        for (int64_t row = 0; row < s.B * s.Hq * Tq; ++row) {
+          const bool filled = row / Tq % s.Hq == 0;
+          ASSERT_EQ(infinite.lse.Get(row), filled ? kInf : finite.lse.Get(row))
+              << ToString(kernel) << " way " << how << " row " << row;
+          for (int64_t c = 0; c < s.dv; ++c) {
+            ASSERT_EQ(infinite.out.Get(row * s.dv + c),
+                      filled ? 0.0 : finite.out.Get(row * s.dv + c))
+                << ToString(kernel) << " way " << how << " row " << row;
+          }
+          for (int64_t j = 0; j < s.Tk; ++j) {
+            ASSERT_EQ(infinite.weights.Get(row * s.Tk + j),
+                      filled ? 0.0 : finite.weights.Get(row * s.Tk + j))
+                << ToString(kernel) << " way " << how << " row " << row;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(SinkTest, NaNSinkGivesNaNRowsOfItsHead) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fovea/fovea.h"
+#include "grids.h"
 #include "problem.h"
 #include "random_problems.h"
 #include "suite.h"
@@ -135,6 +136,7 @@ int Main(int argc, char** argv) {
         [&](int64_t n) { return suite.Load(n); });
   }
   PrintCases(request, GridCount(), numbered("grid"), GridCase);
+  PrintCases(request, kLongCount, numbered("long"), LongCase);
   PrintCases(request, kRandomCount, numbered("random"), RandomCase);
   return 0;
 }

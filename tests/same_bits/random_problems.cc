@@ -2,85 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "support/random.h"
+#include "draws.h"
 
 namespace fovea::same_bits {
 namespace {
 
-using test::Random;
-
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
-
-template <class T, size_t N>
-T Pick(Random& random, const T (&from)[N]) {
-  return from[random.Below(static_cast<int64_t>(N))];
-}
-
-struct Sizes {
-  int64_t B = 1, Hq = 1, Hkv = 1, Tq = 1, Tk = 1, dk = 1, dv = 1;
-};
-
-Tensor Normal(Random& random, DType dtype, std::vector<int64_t> shape, const Storage& storage = {},
-              double size = 1) {
-  Tensor tensor(dtype, std::move(shape), storage);
-  tensor.Fill([&] { return size * random.Normal(); });
-  return tensor;
-}
-
-// ---------------------------------------------------------------- the grid
-
-constexpr int64_t kQueries[] = {0,  1,  2,  3,  4,  5,  7,  8,  9,  13,
-                                15, 16, 17, 23, 31, 32, 33, 47, 64, 65};
-constexpr int64_t kKeys[] = {0,  1,  2,  3,  5,  7,  8,   15,  16,  17,  31, 32,
-                             33, 47, 63, 64, 65, 97, 127, 128, 129, 191, 257};
-constexpr int64_t kHeads[] = {1,  2,  3,  4,  7,  8,  15, 16,  17,  31,  32,  33, 40,
-                              63, 64, 65, 72, 80, 96, 97, 127, 128, 129, 192, 256};
-constexpr int64_t kGroups[] = {1, 3, 4, 8, 2, 5, 16};
-constexpr int64_t kManyKeys[] = {513, 1024, 2049, 4099, 9001};
-constexpr int64_t kFewQueries[] = {1, 3, 5, 16, 33};
-constexpr int64_t kShortCount = static_cast<int64_t>(std::size(kQueries) * std::size(kKeys));
-constexpr int64_t kTypeCount = static_cast<int64_t>(std::size(kFloats));
-
-template <size_t N>
-int64_t Turn(const int64_t (&sizes)[N], int64_t n) {
-  return sizes[n % static_cast<int64_t>(N)];
-}
-
-Case PlainCase(const Sizes& s, DType type, Causal causal, bool swapped, uint64_t seed) {
-  Random random(seed);
-  Storage storage;
-  if (swapped) storage.order = {3, 1, 2, 0};  // [B, T, H, d] in memory
-  Case c;
-  c.problem.q = c.Own(Normal(random, type, {s.B, s.Hq, s.Tq, s.dk}, storage));
-  c.problem.k = c.Own(Normal(random, type, {s.B, s.Hkv, s.Tk, s.dk}, storage));
-  c.problem.v = c.Own(Normal(random, type, {s.B, s.Hkv, s.Tk, s.dv}, storage));
-  c.problem.score.causal = causal;
-  c.OwnOutputs(Tensor(type, {s.B, s.Hq, s.Tq, s.dv}, storage),
-               Tensor(DType::kF32, {s.B, s.Hq, s.Tq}),
-               seed % 4 == 0 ? Tensor(DType::kF32, {s.B, s.Hq, s.Tq, s.Tk}) : Tensor(), Tensor());
-  return c;
-}
-
-// ---------------------------------------------------------------- random problems
-
-// 1 … most, small numbers as often as large ones.
-int64_t DrawSize(Random& random, int64_t most) {
-  const double largest = std::log(static_cast<double>(std::max<int64_t>(most, 1)) + 1);
-  const int64_t size = static_cast<int64_t>(std::exp(random.Uniform() * largest));
-  if (random.Chance(0.5)) return std::min(size, most);
-  // A neighbour of a power of two.
-  int64_t power = 1;
-  while (2 * power <= size) power *= 2;
-  return std::clamp<int64_t>(power + random.Between(-1, 1), 1, std::max<int64_t>(most, 1));
-}
 
 // Sizes whose product stays small.
 Sizes DrawSizes(Random& random) {
@@ -103,21 +36,6 @@ Sizes DrawSizes(Random& random) {
     *Pick(random, empty) = 0;
   }
   return s;
-}
-
-Storage DrawStorage(Random& random, bool may_repeat) {
-  Storage storage;
-  const double kind = random.Uniform();
-  if (kind < 0.2) storage.order = {3, 1, 2, 0};   // [B, T, H, d]
-  if (kind > 0.85) storage.order = {2, 3, 1, 0};  // [B, H, d, T]
-  if (random.Chance(0.1)) storage.step = 2;
-  if (random.Chance(0.2)) storage.padding = random.Between(1, 5);
-  if (random.Chance(0.03)) storage.padding = 1024;
-  if (random.Chance(0.3)) storage.first = random.Between(1, 5);
-  storage.reversed = random.Chance(0.1);
-  for (int a = 0; a < kMaxRank && may_repeat; ++a)
-    storage.broadcast |= random.Chance(0.04) ? 1u << a : 0u;
-  return storage;
 }
 
 DType DrawIntegers(Random& random, double chance) {
@@ -213,16 +131,28 @@ class Draw {
     out_type_ = type[3];
 
     constexpr double kSizes[] = {1, 1, 1, 1, 1, 1, 1e-3, 30, 1000, 1e18};
-    constexpr double kValueSizes[] = {1, 1, 1, 1, 1, 1, 1, 1e-40, 1e-20, 1e30};
+    const double v_size = random_.Chance(0.7) ? 1 : DrawMagnitude(random_);
     Problem& p = c_.problem;
     const int64_t k_batch = p.cu_seqlens_k.present() ? 1 : s_.B;
     const bool v_in_k = random_.Chance(0.06);
+    const bool patterned = !v_in_k && random_.Chance(0.15);
     if (v_in_k) s_.dv = std::min(s_.dv, s_.dk);
-    p.q = Input(type[0], {p.cu_seqlens_q.present() ? 1 : s_.B, s_.Hq, q_rows_, s_.dk},
-                Pick(random_, kSizes));
-    p.k = Input(type[1], {k_batch, s_.Hkv, k_rows_, s_.dk}, random_.Chance(0.05) ? 1e18 : 1);
-    p.v = v_in_k ? p.k
-                 : Input(type[2], {k_batch, s_.Hkv, k_rows_, s_.dv}, Pick(random_, kValueSizes));
+    const std::vector<int64_t> q_shape = {p.cu_seqlens_q.present() ? 1 : s_.B, s_.Hq, q_rows_,
+                                          s_.dk};
+    const std::vector<int64_t> k_shape = {k_batch, s_.Hkv, k_rows_, s_.dk};
+    const std::vector<int64_t> v_shape = {k_batch, s_.Hkv, k_rows_, s_.dv};
+    if (patterned) {
+      Tensor q(type[0], q_shape, DrawStorage(random_, true));
+      q.Fill([] { return 1.0; });
+      Patterned keys = DrawPatterned(random_, type[1], k_shape, type[2], v_shape, v_size);
+      p.q = c_.Own(std::move(q));
+      p.k = c_.Own(std::move(keys.k));
+      p.v = c_.Own(std::move(keys.v));
+      return;
+    }
+    p.q = Input(type[0], q_shape, Pick(random_, kSizes));
+    p.k = Input(type[1], k_shape, random_.Chance(0.05) ? 1e18 : 1);
+    p.v = v_in_k ? p.k : Input(type[2], v_shape, v_size);
     p.v.shape[3] = s_.dv;
   }
 
@@ -359,36 +289,6 @@ class Draw {
 };
 
 }  // namespace
-
-int64_t GridCount() {
-  return kTypeCount *
-         (kShortCount + static_cast<int64_t>(std::size(kManyKeys) * std::size(kFewQueries)));
-}
-
-Case GridCase(int64_t index) {
-  const DType type = kFloats[index % kTypeCount];
-  int64_t n = index / kTypeCount;
-  Sizes s;
-  if (n < kShortCount) {
-    s.Tq = Turn(kQueries, n);
-    s.Tk = kKeys[n / static_cast<int64_t>(std::size(kQueries))];
-    // Steps without a common divisor with the lengths of the lists, so that all pairs come.
-    s.dk = Turn(kHeads, 7 * n + index);
-    s.dv = n % 3 == 0 ? Turn(kHeads, 11 * n) : s.dk;
-    s.Hkv = s.Tq < 20 ? 2 : 1;
-    s.Hq = s.Hkv * (s.Tq < 20 ? Turn(kGroups, n) : 1);
-  } else {
-    n -= kShortCount;
-    s.Tq = Turn(kFewQueries, n);
-    s.Tk = kManyKeys[n / static_cast<int64_t>(std::size(kFewQueries))];
-    s.dk = s.dv = n % 2 == 0 ? 64 : 128;
-    s.Hq = s.Tq < 8 ? 4 : 1;
-  }
-  constexpr Causal kCausal[] = {Causal::kNone, Causal::kBottomRight, Causal::kTopLeft};
-  Case c = PlainCase(s, type, kCausal[n % 3], n % 2 == 1, static_cast<uint64_t>(index));
-  c.name = "grid/" + std::to_string(index);
-  return c;
-}
 
 Case RandomCase(int64_t index) {
   Case c = Draw(0x5EED0000u + static_cast<uint64_t>(index)).Make();

@@ -1,4 +1,4 @@
-// Problems made from numbers alone: awkward sizes in a grid, and seeded draws from all options.
+// Problems drawn from a seed, of all options.
 #ifndef FOVEA_TESTS_SAME_BITS_RANDOM_PROBLEMS_H_
 #define FOVEA_TESTS_SAME_BITS_RANDOM_PROBLEMS_H_
 
@@ -7,10 +7,6 @@
 #include "problem.h"
 
 namespace fovea::same_bits {
-
-// Sizes around lanes, tiles and blocks, plain otherwise; the last ones have many keys.
-int64_t GridCount();
-Case GridCase(int64_t index);
 
 // Any options at any sizes that stay small.
 constexpr int64_t kRandomCount = 2000;

@@ -361,7 +361,7 @@ INSTANTIATE_TEST_SUITE_P(Extra, Conformance,
 TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("onnx", IsValid).size(), 64u);
   EXPECT_EQ(CasesOf("edge", IsValid).size() + CasesOf("edge", IsRefused).size(), 248u);
-  EXPECT_EQ(CasesOf("extra", IsValid).size(), 15u);
+  EXPECT_EQ(CasesOf("extra", IsValid).size(), 21u);
   EXPECT_EQ(CasesOf("extra", IsRefused).size(), 3u);
 }
 

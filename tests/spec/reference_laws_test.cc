@@ -89,6 +89,40 @@ TEST(Forward, PlusInfinityGivesNanAsTheTextbookDoes) {
   EXPECT_TRUE(std::isnan(Forward(biased.problem).lse[0]));
 }
 
+TEST(Forward, ASinkFillsARowWithoutKeysWhateverItIs) {
+  for (float sink : {-kInf, -3.5f, 0.0f, 1e30f, kInf}) {
+    Example e(MakeSizes(1, 1, 1, 1, 2, 2, 2));
+    const int32_t none = 0;
+    e.problem.score.kv_lengths = View(&none, {1});
+    e.problem.score.sinks = View(&sink, {1});
+    const Row row = ForwardRow(e.problem, 0, 0, 0);
+    EXPECT_EQ(row.lse, sink);
+    EXPECT_EQ(row.out, (std::vector<double>{0, 0}));
+    EXPECT_EQ(row.weights, (std::vector<double>{0, 0}));
+  }
+}
+
+TEST(Forward, SumsOverAMillionKeysAreAsGoodAsDouble) {
+  // One dominant key and a million that weigh e⁻¹⁷ each; the largest floats; both have a closed
+  // form.
+  const int64_t Tk = int64_t{1} << 20;
+  std::vector<float> k(static_cast<size_t>(Tk), -17), v(static_cast<size_t>(Tk), 0.25f);
+  k[0] = 0, v[0] = 1;
+  const float one = 1;
+  Problem problem;
+  problem.q = View(&one, {1, 1, 1, 1});
+  problem.k = View(const_cast<const float*>(k.data()), {1, 1, Tk, 1});
+  problem.v = View(const_cast<const float*>(v.data()), {1, 1, Tk, 1});
+  problem.score.scale = 1.0f;
+  const Row row = ForwardRow(problem, 0, 0, 0);
+  const double rest = static_cast<double>(Tk - 1) * std::exp(-17.0);
+  EXPECT_NEAR(row.out[0], (1 + 0.25 * rest) / (1 + rest), 1e-10);
+  EXPECT_NEAR(row.lse, std::log1p(rest), 1e-10);
+  v.assign(v.size(), std::numeric_limits<float>::max());
+  const double most = static_cast<double>(std::numeric_limits<float>::max());
+  EXPECT_NEAR(ForwardRow(problem, 0, 0, 0).out[0] / most, 1, 1e-10);
+}
+
 // ---- laws
 
 TEST(Forward, WeightsOfARowSumToOneLessTheSink) {

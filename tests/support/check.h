@@ -64,7 +64,7 @@ inline PlanOptions Options(const Kernel& kernel, PlanOptions options = {}) {
 // contract's precision:
 //   |out error| ≤ (t + weight_tolerance)·max|v|    before it is rounded to a 16-bit type
 //   |weights error| ≤ t                             a weight is the out of a one-hot V
-//   |lse error| ≤ t + 1e-5·|lse|
+//   |lse error| ≤ t + 1e-6·|lse|
 //   |scores error| ≤ t of the pair                  a score is the lse of a row with one key
 // exact for empty rows and removed pairs; NaN where and only where the reference has it. Rows and
 // pairs with an infinite t are not looked at. The result names the worst element, by the row of [B,

@@ -63,7 +63,8 @@ class Suite {
   std::string CaseName(size_t index) const;
   bool ExpectsError(size_t index) const;
   // What the case is about and the library does not have, as "dropout, key_indices"; empty for a
-  // case that can be loaded.
+  // case that can be loaded. Sums of weights, which the library does not have either, are not among
+  // them: they stand beside out and lse, which are expected without them.
   std::string Needs(size_t index) const;
   Case Load(size_t index) const;
 
