@@ -64,8 +64,8 @@ void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
 
 void ReadScore(const Args& args, Loaded* loaded) {
   Score& score = loaded->problem.score;
-  if (args.Has("--scale")) score.scale = static_cast<float>(args.Number("--scale", 0));
-  score.softcap = static_cast<float>(args.Number("--softcap", 0));
+  if (args.Has("--scale")) score.scale = args.Float("--scale", 0);
+  score.softcap = args.Float("--softcap", 0);
   if (args.Has("--causal")) {
     const std::string causal = args.Text("--causal");
     if (causal != "top-left" && causal != "bottom-right")

@@ -251,7 +251,9 @@ TEST_F(SmallProblem, MistakesInAProblem) {
   ExpectFailure(Fovea(Attend("--check --window -2,0")), "at least -1");
   ExpectFailure(Fovea(Attend("--check --scale x")), "finite number");
   ExpectFailure(Fovea(Attend("--check --scale 1e300")), "scale");
+  ExpectFailure(Fovea(Attend("--check --scale 1e40")), "--scale = 1e40, expected 0 or a float");
   ExpectFailure(Fovea(Attend("--check --softcap -1")), "softcap");
+  ExpectFailure(Fovea(Attend("--check --softcap 1e-50")), "--softcap = 1e-50, expected 0 or a");
   ExpectFailure(Fovea(Attend("--check --mask " + At("bias.npy"))), "mask");
   ExpectFailure(Fovea(Attend("--check --bias " + At("k.npy"))), "bias");
   ExpectFailure(Fovea(Attend("--check --sinks " + At("kv_lengths.npy"))), "sinks");
