@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "tree.h"
+
 namespace fovea {
 namespace {
 
@@ -189,6 +191,10 @@ Status CheckScore(const Score& score) {
   }
   if (score.query_offset.has_value() && !IsOffset(*score.query_offset)) {
     return Invalid("query_offset = %" PRId64 ", expected -2^62 to 2^62", *score.query_offset);
+  }
+  if (score.parents.present() && score.parents.shape[1] > kMostNodes) {
+    return Unsupported("parents.shape[1] = %" PRId64 ", expected fewer than 2^31 queries of a tree",
+                       score.parents.shape[1]);
   }
   return CheckBlockSizes(score.block_map);
 }

@@ -36,7 +36,7 @@ enum class ScoreStage : int32_t {
 };
 
 // One attention problem: the caller's tensors, any strides (bytes), each with its own type. Outputs
-// must not overlap inputs or each other.
+// must not overlap inputs or each other. B, Tq and Tk may be 0; dk and dv are 1 or greater.
 struct Problem {
   TensorView q;  // [B, Hq, Tq, dk]
   TensorView k;  // [B, Hkv, Tk, dk]

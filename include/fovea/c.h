@@ -137,7 +137,8 @@ typedef struct fovea_partial_state {
 
 // ---------------------------------------------------------------- structs that grow
 
-// One attention problem: fovea::Problem and its fovea::Score.
+// One attention problem: fovea::Problem and its fovea::Score. B, Tq and Tk may be 0; dk and dv are
+// 1 or greater.
 typedef struct fovea_problem {
   size_t size;           // of this struct in bytes, as in the others below
   fovea_tensor q;        // [B, Hq, Tq, dk]

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cli/failure.h"
+#include "narrow.h"
 
 namespace fovea::cli {
 namespace {
@@ -74,10 +75,19 @@ double Args::Number(const std::string& name, double fallback) const {
   if (!Has(name)) return fallback;
   const std::string text = Text(name);
   char* end = nullptr;
+  errno = 0;
   const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(value)) {
+  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(value) ||
+      (errno == ERANGE && value == 0)) {
     throw Failure(name + " = '" + text + "', expected a finite number");
   }
+  return value;
+}
+
+float Args::Float(const std::string& name, float fallback) const {
+  float value;
+  if (!Narrow(Number(name, static_cast<double>(fallback)), &value))
+    throw Failure(name + " = " + Text(name) + ", expected " + kFloatRange);
   return value;
 }
 

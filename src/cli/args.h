@@ -32,8 +32,10 @@ class Args {
   bool Has(const std::string& name) const { return values_.count(name) != 0; }
   std::string Text(const std::string& name, const std::string& fallback = "") const;
   int64_t Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) const;
-  // finite
+  // finite, and not so small that it is 0 as a double
   double Number(const std::string& name, double fallback) const;
+  // the same, and as a float
+  float Float(const std::string& name, float fallback) const;
   // separated by commas, none empty
   std::vector<std::string> List(const std::string& name, const std::string& fallback) const;
   std::vector<int64_t> Integers(const std::string& name, const std::string& fallback, int64_t least,

@@ -1,7 +1,6 @@
 // fovea attend: attention of tensors in files.
 #include <cstdio>
-#include <cstring>
-#include <optional>
+#include <deque>
 
 #include "cli/commands.h"
 #include "cli/execution.h"
@@ -17,28 +16,27 @@ namespace {
 // The tensors of one call and the problem that views them.
 struct Loaded {
   Problem problem;
-  files::FileTensor q, k, v, head_scales, mask, bias, bias_scales, alibi_slopes, sinks, key_ranges,
-      q_lengths, kv_lengths, query_offsets;
+  std::deque<files::FileTensor> inputs;
   files::Buffer out, lse, weights;
 };
 
 // The tensor that an option names, as a view, or an absent one. `axes`: what it must have, for
 // messages; empty: up to four of any meaning.
-TensorView LoadView(const Args& args, const char* option, const char* axes,
-                    files::FileTensor* tensor) {
+TensorView LoadView(const Args& args, const char* option, const char* axes, Loaded* loaded) {
   if (!args.Has(option)) return {};
+  files::FileTensor& tensor = loaded->inputs.emplace_back();
   std::string error;
-  if (!files::Load(args.Text(option), tensor, &error))
+  if (!files::Load(args.Text(option), &tensor, &error))
     throw Failure(std::string(option) + ": " + error);
-  const size_t rank = tensor->info.shape.size();
+  const size_t rank = tensor.info.shape.size();
   size_t expected = 0;
   for (const char* p = axes; *p != '\0'; ++p) expected += *p == ',' || *p == '[';
   if (expected != 0 ? rank != expected : rank < 1 || rank > kMaxRank) {
     throw Failure(std::string(option) + ": " + args.Text(option) + " has the shape " +
-                  files::ToString(tensor->info.shape) + ", expected " +
+                  files::ToString(tensor.info.shape) + ", expected " +
                   (expected != 0 ? axes : "one to four axes"));
   }
-  return tensor->View();
+  return tensor.View();
 }
 
 void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
@@ -47,27 +45,27 @@ void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
       throw Failure(std::string(option) + " is missing; see fovea attend --help");
   }
   Problem& p = loaded->problem;
-  p.q = LoadView(args, "--q", bthd ? "[B, Tq, Hq, dk]" : "[B, Hq, Tq, dk]", &loaded->q);
-  p.k = LoadView(args, "--k", bthd ? "[B, Tk, Hkv, dk]" : "[B, Hkv, Tk, dk]", &loaded->k);
-  p.v = LoadView(args, "--v", bthd ? "[B, Tk, Hkv, dv]" : "[B, Hkv, Tk, dv]", &loaded->v);
+  p.q = LoadView(args, "--q", bthd ? "[B, Tq, Hq, dk]" : "[B, Hq, Tq, dk]", loaded);
+  p.k = LoadView(args, "--k", bthd ? "[B, Tk, Hkv, dk]" : "[B, Hkv, Tk, dk]", loaded);
+  p.v = LoadView(args, "--v", bthd ? "[B, Tk, Hkv, dv]" : "[B, Hkv, Tk, dv]", loaded);
   if (bthd) {
     for (TensorView* view : {&p.q, &p.k, &p.v}) *view = SwapAxes(*view, 1, 2);
   }
-  p.score.head_scales = LoadView(args, "--head-scales", "[Hq]", &loaded->head_scales);
-  p.score.mask = LoadView(args, "--mask", "", &loaded->mask);
-  p.score.bias = LoadView(args, "--bias", "", &loaded->bias);
-  p.score.bias_scales = LoadView(args, "--bias-scales", "[Hq]", &loaded->bias_scales);
-  p.score.alibi_slopes = LoadView(args, "--alibi", "[Hq]", &loaded->alibi_slopes);
-  p.score.sinks = LoadView(args, "--sinks", "[Hq]", &loaded->sinks);
-  p.score.key_ranges = LoadView(args, "--key-ranges", "[B, Tq, 2]", &loaded->key_ranges);
-  p.score.q_lengths = LoadView(args, "--q-lengths", "[B]", &loaded->q_lengths);
-  p.score.kv_lengths = LoadView(args, "--kv-lengths", "[B]", &loaded->kv_lengths);
+  p.score.head_scales = LoadView(args, "--head-scales", "[Hq]", loaded);
+  p.score.mask = LoadView(args, "--mask", "", loaded);
+  p.score.bias = LoadView(args, "--bias", "", loaded);
+  p.score.bias_scales = LoadView(args, "--bias-scales", "[Hq]", loaded);
+  p.score.alibi_slopes = LoadView(args, "--alibi", "[Hq]", loaded);
+  p.score.sinks = LoadView(args, "--sinks", "[Hq]", loaded);
+  p.score.key_ranges = LoadView(args, "--key-ranges", "[B, Tq, 2]", loaded);
+  p.score.q_lengths = LoadView(args, "--q-lengths", "[B]", loaded);
+  p.score.kv_lengths = LoadView(args, "--kv-lengths", "[B]", loaded);
 }
 
 void ReadScore(const Args& args, Loaded* loaded) {
   Score& score = loaded->problem.score;
-  if (args.Has("--scale")) score.scale = static_cast<float>(args.Number("--scale", 0));
-  score.softcap = static_cast<float>(args.Number("--softcap", 0));
+  if (args.Has("--scale")) score.scale = args.Float("--scale", 0);
+  score.softcap = args.Float("--softcap", 0);
   if (args.Has("--causal")) {
     const std::string causal = args.Text("--causal");
     if (causal != "top-left" && causal != "bottom-right")
@@ -84,7 +82,7 @@ void ReadScore(const Args& args, Loaded* loaded) {
     const std::string offset = args.Text("--query-offset");
     if (offset.find(".npy") != std::string::npos ||
         offset.find(".safetensors") != std::string::npos) {
-      score.query_offsets = LoadView(args, "--query-offset", "[B]", &loaded->query_offsets);
+      score.query_offsets = LoadView(args, "--query-offset", "[B]", loaded);
     } else {
       score.query_offset = args.Integer("--query-offset", 0, INT64_MIN, INT64_MAX);
     }
@@ -121,8 +119,11 @@ void SetOutputs(const Args& args, bool bthd, bool with_memory, Loaded* loaded) {
         Output("weights", DType::kF32, {B, Hq, Tq, Tk}, with_memory ? &loaded->weights : nullptr);
 }
 
-files::Writer CollectOutputs(const Args& args, bool bthd, const Problem& problem) {
-  files::Writer writer;
+files::Writer CollectOutputs(const Args& args, bool bthd, const Loaded& loaded) {
+  const Problem& problem = loaded.problem;
+  std::vector<files::FileId> inputs;
+  for (const files::FileTensor& tensor : loaded.inputs) inputs.push_back(tensor.file);
+  files::Writer writer(inputs);
   const auto add = [&](const char* option, const char* name, const TensorView& view) {
     std::string error;
     if (args.Has(option) && !writer.Add(args.Text(option), name, view, &error))
@@ -164,7 +165,7 @@ int RunAttend(const Args& args) {
   Plan plan;
   Check(Plan::Create(loaded.problem, options, &plan));  // before any large allocation
   SetOutputs(args, bthd, /*with_memory=*/true, &loaded);
-  const files::Writer writer = CollectOutputs(args, bthd, loaded.problem);
+  const files::Writer writer = CollectOutputs(args, bthd, loaded);
   const OwnedWorkspace workspace(plan, threads.executor());
 
   const double start = measure::WallSeconds();
@@ -184,7 +185,7 @@ Command AttendCommand() {
   return {"attend",
           "Computes attention of tensors in files. FILE is FILE.npy or FILE.safetensors:NAME; the "
           "outputs of one .safetensors file are\n"
-          "written together.",
+          "written together. Files appear whole or not at all, and never in the place of an input.",
           {
               {"--q", "FILE", "queries [B, Hq, Tq, dk]"},
               {"--k", "FILE", "keys [B, Hkv, Tk, dk]"},

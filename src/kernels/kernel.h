@@ -10,6 +10,7 @@
 #include "fovea/attention.h"
 #include "mask_map.h"
 #include "positions.h"
+#include "tree.h"
 
 namespace fovea {
 
@@ -62,6 +63,7 @@ struct KernelCall {
   Geometry geometry;
   float scale = 1;
   MaskMap mask_map;
+  QueryTrees trees;
   // Scores go through the steps up to this one; the tensor that the matrix kernel writes.
   ScoreStage stage = ScoreStage::kWeights;
   const MutableTensorView* matrix = nullptr;

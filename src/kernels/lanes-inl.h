@@ -36,9 +36,15 @@ struct LanesAreQueries {
     return column * kRows + row;
   }
 
-  static HWY_INLINE VF PerRow(const float* a, int64_t row) { return hn::Load(DF(), a + row); }
+  template <class T>
+  static HWY_INLINE hn::Vec<hn::Rebind<T, DF>> PerRow(const T* a, int64_t row) {
+    return hn::Load(hn::Rebind<T, DF>(), a + row);
+  }
   static HWY_INLINE void StorePerRow(VF v, float* a, int64_t row) { hn::Store(v, DF(), a + row); }
-  static HWY_INLINE VF PerKey(const float* a, int64_t key) { return hn::Set(DF(), a[key]); }
+  template <class T>
+  static HWY_INLINE hn::Vec<hn::Rebind<T, DF>> PerKey(const T* a, int64_t key) {
+    return hn::Set(hn::Rebind<T, DF>(), a[key]);
+  }
   static HWY_INLINE VF Keys(int64_t key) { return hn::Set(DF(), static_cast<float>(key)); }
   static HWY_INLINE VF FoldMax(VF v) { return v; }
   static HWY_INLINE VF FoldSum(VF v) { return v; }
@@ -77,9 +83,15 @@ struct LanesAreKeys {
     return row * RoundUp(columns, kLanes) + column;
   }
 
-  static HWY_INLINE VF PerRow(const float* a, int64_t row) { return hn::Set(DF(), a[row]); }
+  template <class T>
+  static HWY_INLINE hn::Vec<hn::Rebind<T, DF>> PerRow(const T* a, int64_t row) {
+    return hn::Set(hn::Rebind<T, DF>(), a[row]);
+  }
   static HWY_INLINE void StorePerRow(VF v, float* a, int64_t row) { a[row] = hn::GetLane(v); }
-  static HWY_INLINE VF PerKey(const float* a, int64_t key) { return hn::Load(DF(), a + key); }
+  template <class T>
+  static HWY_INLINE hn::Vec<hn::Rebind<T, DF>> PerKey(const T* a, int64_t key) {
+    return hn::Load(hn::Rebind<T, DF>(), a + key);
+  }
   static HWY_INLINE VF Keys(int64_t key) { return hn::Iota(DF(), static_cast<float>(key)); }
   static HWY_INLINE VF FoldMax(VF v) { return hn::MaxOfLanes(DF(), v); }
   static HWY_INLINE VF FoldSum(VF v) { return hn::SumOfLanes(DF(), v); }

@@ -1,5 +1,5 @@
-// What position (causal, window, lengths), the mask's map and the block map leave of a block, and
-// removing pairs by position. Knows nothing of where the intervals come from.
+// What position (causal, window, lengths), the mask's map, the block map and the tree leave of a
+// block, and removing pairs by position. Knows nothing of where the intervals come from.
 #if defined(FOVEA_SRC_KERNELS_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_MASK_INL_H_
 #undef FOVEA_SRC_KERNELS_MASK_INL_H_
@@ -7,7 +7,7 @@
 #define FOVEA_SRC_KERNELS_MASK_INL_H_
 #endif
 
-#include "kernels/tile-inl.h"
+#include "kernels/tree-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -104,8 +104,8 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
     }
     const bool has_map = call.mask_map.entries != nullptr;
     span.masked = score.mask.present() && !has_map;
-    span.in_tree = score.parents.present() && keys.end > job.sequence.offset;
-    if (has_map || score.block_map.visible.present()) {
+    const bool in_tree = score.parents.present() && keys.end > job.sequence.offset;
+    if (has_map || score.block_map.visible.present() || in_tree) {
       const TileQueries queries = TileQueriesOf(job, tile);
       const KeyRange whole = keys;
       const auto cut = [&](const Seen& seen) {
@@ -114,6 +114,11 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
       };
       if (has_map) cut(SeenThroughMask(job, queries, whole));
       if (score.block_map.visible.present()) cut(SeenThroughBlockMap(job, queries, whole));
+      if (in_tree) {
+        bool all;
+        keys = Intersection(keys, SeenThroughTree(job, queries.first, queries.last, whole, &all));
+        span.in_tree = !all;
+      }
       if (keys.first >= keys.end) return {0, 0, false, false, false};
     }
   }

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "kernels/boolean_mask-inl.h"
+#include "kernels/tree-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -128,28 +129,6 @@ inline HWY_NOINLINE void RemoveByBlockMap(const Job& job, const Part& part) {
       std::fill(staged + (j - block.first - key), staged + (next - block.first - key),
                 ValueAt(visible, row, j / map.keys));
       j = next;
-    }
-  });
-}
-
-// S = −inf where a tree of queries removes: of the keys from the sequence's offset on, each query
-// sees those of itself and its ancestors.
-template <class Lanes>
-inline HWY_NOINLINE void RemoveByTree(const Job& job, const Part& part) {
-  const TensorView& parents = job.call.problem->score.parents;
-  const SequenceLengths& sequence = job.sequence;
-  int64_t row_of[kMaxTileLanes];  // the query; for padding rows the last one
-  ForEachRow(job, *part.tile,
-             [&](int r, int64_t, int64_t i) { row_of[r] = std::min(i, sequence.q_length - 1); });
-  AddRows<Lanes>(job, part, row_of, [&](int64_t query, int64_t key, int64_t n, float* staged) {
-    // node of the first key; negative before the tree
-    const int64_t first = part.block.first + key - sequence.offset;
-    const int64_t before = std::clamp<int64_t>(-first, 0, n);
-    std::fill_n(staged, before, 0.0f);
-    std::fill_n(staged + before, n - before, MinusInfinityScalar());
-    for (int64_t node = query; node >= 0 && node >= first;
-         node = ParentOf(parents, job.item.sequence, node)) {
-      if (node - first < n) staged[node - first] = 0.0f;
     }
   });
 }

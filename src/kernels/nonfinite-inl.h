@@ -127,9 +127,8 @@ class Removals {
         return true;
     }
     const int64_t node = j - job_.sequence.offset;
-    if (!score.parents.present() || node < 0) return false;
-    while (i > node) i = ParentOf(score.parents, job_.item.sequence, i);
-    return i != node;
+    return score.parents.present() && node >= 0 &&
+           !job_.call.trees.Sees(job_.item.sequence, i, node);
   }
 
   const Job& job_;

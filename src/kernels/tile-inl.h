@@ -50,7 +50,7 @@ struct Span {
   int64_t end;   // first where there are none
   bool partial;  // some row does not see all of them by position
   bool masked;   // mask or block map may remove some
-  bool in_tree;  // the block reaches the keys of the tree
+  bool in_tree;  // the tree may remove some
 };
 
 struct Tile {

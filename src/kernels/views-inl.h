@@ -55,12 +55,6 @@ HWY_INLINE int64_t IntegerAt(DType dtype, const char* p) {
   return dtype == DType::kI32 ? ReadAs<int32_t>(p) : ReadAs<int64_t>(p);
 }
 
-// The parent of query i in the tree of sequence b.
-HWY_INLINE int64_t ParentOf(const TensorView& parents, int64_t b, int64_t i) {
-  return IntegerAt(parents.dtype, static_cast<const char*>(parents.data) + b * parents.stride[0] +
-                                      i * parents.stride[1]);
-}
-
 // The interval of keys that is given to query i of sequence b.
 HWY_INLINE KeyRange RangeOf(const TensorView& ranges, int64_t b, int64_t i) {
   const char* p = static_cast<const char*>(ranges.data) +

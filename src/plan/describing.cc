@@ -85,9 +85,9 @@ std::string Describe(const Plan::State& state) {
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
   Append(text,
          "workspace  workers × %" PRIu64 " + %" PRIu64 " bytes of partial states + %" PRIu64
-         " of the mask's map (+ 63 to "
-         "align)\n",
-         state.workspace.worker_bytes, state.workspace.partial_bytes, state.workspace.map_bytes);
+         " of the mask's map + %" PRIu64 " of trees (+ 63 to align)\n",
+         state.workspace.worker_bytes, state.workspace.partial_bytes, state.workspace.map_bytes,
+         state.workspace.tree_bytes);
   return text;
 }
 

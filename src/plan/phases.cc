@@ -21,6 +21,7 @@ KernelCall CallOf(const RunContext& context, const SequencePlan& sequence) {
     call.mask_map = {plan.map_layout,
                      plan.options.fixed_mask ? plan.fixed_map.data() : MapOf(context)};
   }
+  if (plan.tree_nodes > 0) call.trees = {plan.workspace.Trees(context.workspace), plan.tree_nodes};
   return call;
 }
 
@@ -30,6 +31,15 @@ int64_t MapTasks(const Plan::State& plan) {
 
 void RunMap(const RunContext& context, int64_t task, int /*worker*/) {
   FillMaskMap(context.problem->score.mask, context.plan->map_layout, task, MapOf(context));
+}
+
+int64_t TreeTasks(const Plan::State& plan) { return plan.tree_nodes > 0 ? plan.sizes.B : 0; }
+
+void RunTree(const RunContext& context, int64_t b, int /*worker*/) {
+  const Plan::State& plan = *context.plan;
+  int32_t* const enter = plan.workspace.Trees(context.workspace) + 2 * b * plan.tree_nodes;
+  NumberNodes(context.problem->score.parents, b, plan.lengths[static_cast<size_t>(b)].q_length,
+              enter, enter + plan.tree_nodes);
 }
 
 int64_t ItemTasks(const Plan::State& plan) { return plan.items; }
@@ -87,6 +97,7 @@ void RunScores(const RunContext& context, int64_t task, int worker) {
 }  // namespace
 
 const Phase kPhases[kPhaseCount] = {{"map", MapTasks, RunMap},
+                                    {"trees", TreeTasks, RunTree},
                                     {"items", ItemTasks, RunItem},
                                     {"merges", MergeTasks, RunMerge},
                                     {"weights", WeightTasks, RunWeights},

@@ -22,7 +22,7 @@ struct Phase {
   void (*run)(const RunContext& context, int64_t task, int worker);
 };
 
-// In the order in which they run: map, items, merges, weights, scores.
+// In the order in which they run: map, trees, items, merges, weights, scores.
 extern const Phase kPhases[kPhaseCount];
 
 }  // namespace fovea

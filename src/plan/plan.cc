@@ -17,6 +17,9 @@ namespace {
 // Of the map of a fixed mask: that of a mask of 256 GiB. More is not worth asking for.
 constexpr int64_t kMostMapEntries = int64_t{1} << 28;
 
+// So many numbers begin at a multiple of WorkspaceLayout::kAlignment.
+constexpr int64_t kAlignedNodes = WorkspaceLayout::kAlignment / sizeof(int32_t);
+
 // Memory for the map of a fixed mask that Update may reach.
 Status ReserveFixedMap(const TensorView& mask, Plan::State* plan) {
   FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", mask)));
@@ -53,6 +56,10 @@ void Lay(const TensorView& mask, Plan::State* plan) {
     plan->workspace.map_bytes = static_cast<uint64_t>(
         RoundUp(Times(entries, sizeof(MaskMapEntry)), WorkspaceLayout::kAlignment));
   }
+  const bool has_trees = plan->bound.score.parents.present() && plan->sizes.Hq > 0;
+  plan->tree_nodes = has_trees ? RoundUp(plan->sizes.Tq, kAlignedNodes) : 0;
+  plan->workspace.tree_bytes =
+      static_cast<uint64_t>(Times(Times(plan->sizes.B, plan->tree_nodes), 2 * sizeof(int32_t)));
   plan->phases = 0;
   for (const Phase& phase : kPhases) {
     if (phase.tasks(*plan) > 0) plan->phase[plan->phases++] = &phase;

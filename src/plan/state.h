@@ -14,7 +14,7 @@
 namespace fovea {
 
 struct Phase;
-constexpr int kPhaseCount = 5;
+constexpr int kPhaseCount = 6;
 
 // One sequence of the batch.
 struct SequencePlan {
@@ -62,6 +62,7 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   Vector<SequencePlan> sequences;  // [B], by falling cost
   MaskMapLayout map_layout;
   Vector<MaskMapEntry> fixed_map;  // of a fixed mask; else each run fills one in its workspace
+  int64_t tree_nodes = 0;          // room for those of each sequence; 0: no trees
   int64_t items = 0, merges = 0, matrix_items = 0;
   WorkspaceLayout workspace;
   const Phase* phase[kPhaseCount] = {};  // those that have tasks, in order

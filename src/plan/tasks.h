@@ -1,4 +1,5 @@
-// How tasks are numbered; they are not stored. Map: runs of groups of the mask. Items: sequences by
+// How tasks are numbered; they are not stored. Map: runs of groups of the mask. Trees: one for
+// each sequence. Items: sequences by
 // falling cost; in each, KV heads; in each, row blocks, the costliest first, or the splits of the
 // only row block with queries. Merges: one per split row block. Weights and scores: as items,
 // without splits.

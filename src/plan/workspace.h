@@ -1,5 +1,6 @@
-// How a run divides its memory: the states of splits first, then the map of the mask, then a slice
-// of scratch for each worker. All of them begin at multiples of 64 bytes.
+// How a run divides its memory: the states of splits first, then the map of the mask, then the
+// numbers of trees, then a slice of scratch for each worker. All of them begin at multiples of 64
+// bytes.
 #ifndef FOVEA_SRC_PLAN_WORKSPACE_H_
 #define FOVEA_SRC_PLAN_WORKSPACE_H_
 
@@ -16,11 +17,12 @@ struct WorkspaceLayout {
   // Each a multiple of kAlignment. In 64 bits on hosts of 32 bits too, which may have less.
   uint64_t partial_bytes = 0;
   uint64_t map_bytes = 0;
+  uint64_t tree_bytes = 0;
   uint64_t worker_bytes = kAlignment;
 
   // Of a workspace at any address; SIZE_MAX where there can be none.
   size_t Bytes(int workers) const {
-    uint64_t bytes = kAlignment - 1 + partial_bytes + map_bytes, slices;
+    uint64_t bytes = kAlignment - 1 + partial_bytes + map_bytes + tree_bytes, slices;
     const bool too_many =
         __builtin_mul_overflow(static_cast<uint64_t>(workers), worker_bytes, &slices) ||
         __builtin_add_overflow(bytes, slices, &bytes) || bytes > SIZE_MAX;
@@ -36,8 +38,12 @@ struct WorkspaceLayout {
   MaskMapEntry* Map(char* aligned) const {
     return reinterpret_cast<MaskMapEntry*>(aligned + partial_bytes);
   }
+  int32_t* Trees(char* aligned) const {
+    return reinterpret_cast<int32_t*>(aligned + partial_bytes + map_bytes);
+  }
   char* Scratch(char* aligned, int worker) const {
-    return aligned + partial_bytes + map_bytes + static_cast<size_t>(worker) * worker_bytes;
+    return aligned + partial_bytes + map_bytes + tree_bytes +
+           static_cast<size_t>(worker) * worker_bytes;
   }
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "cli/failure.h"
 
 namespace fovea::cli {
@@ -21,6 +23,7 @@ std::string ErrorOf(const std::vector<std::string>& words) {
     const Args args(kCommand, words);
     args.Integer("--count", 0, 0, 10);
     args.Number("--scale", 0);
+    args.Float("--scale", 0);
     args.Integers("--sizes", "1", 0, 100);
   } catch (const Failure& failure) {
     return failure.what();
@@ -60,6 +63,19 @@ TEST(ArgsTest, RefusesWhatIsNoNumber) {
     ErrorOf({"--count", text});
   for (const char* text : {"", "x", "1.5x", "inf", "nan", "1e999"}) ErrorOf({"--scale", text});
   for (const char* text : {"", "1,", ",1", "1,,2", "1;2"}) ErrorOf({"--sizes", text});
+}
+
+TEST(ArgsTest, NumbersAreCheckedBeforeTheyNarrow) {
+  const auto narrowed = [](const char* text) {
+    return Args(kCommand, {"--scale", text}).Float("--scale", 0);
+  };
+  EXPECT_EQ(narrowed("-1e-45"), -std::numeric_limits<float>::denorm_min());
+  EXPECT_EQ(narrowed("0"), 0.0f);
+  EXPECT_EQ(narrowed("3.40282347e38"), std::numeric_limits<float>::max());
+  EXPECT_EQ(Args(kCommand, {}).Float("--scale", 2.5f), 2.5f);
+  for (const char* text : {"1e-50", "-1e-50", "7e-46", "3.4028236e38", "1e40", "-1e300"})
+    EXPECT_NE(ErrorOf({"--scale", text}).find(text), std::string::npos);
+  ErrorOf({"--scale", "1e-400"});  // no double
 }
 
 TEST(ArgsTest, HelpListsEveryOption) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -250,7 +251,9 @@ TEST_F(SmallProblem, MistakesInAProblem) {
   ExpectFailure(Fovea(Attend("--check --window -2,0")), "at least -1");
   ExpectFailure(Fovea(Attend("--check --scale x")), "finite number");
   ExpectFailure(Fovea(Attend("--check --scale 1e300")), "scale");
+  ExpectFailure(Fovea(Attend("--check --scale 1e40")), "--scale = 1e40, expected 0 or a float");
   ExpectFailure(Fovea(Attend("--check --softcap -1")), "softcap");
+  ExpectFailure(Fovea(Attend("--check --softcap 1e-50")), "--softcap = 1e-50, expected 0 or a");
   ExpectFailure(Fovea(Attend("--check --mask " + At("bias.npy"))), "mask");
   ExpectFailure(Fovea(Attend("--check --bias " + At("k.npy"))), "bias");
   ExpectFailure(Fovea(Attend("--check --sinks " + At("kv_lengths.npy"))), "sinks");
@@ -261,6 +264,40 @@ TEST_F(SmallProblem, MistakesInAProblem) {
   ExpectFailure(Fovea(Attend("--check --isa mmx")), "mmx");
   ExpectFailure(Fovea(Attend("--out " + At("o.npy") + " --lse " + At("o.npy"))), "two outputs");
   ExpectFailure(Fovea(Attend("--out " + At("missing/o.npy"))), "No such file");
+}
+
+TEST_F(SmallProblem, OutputsNeverReplaceInputs) {
+  const TensorView q = View(q_.data(), {B, Hq, Tq, dk}), k = View(k_.data(), {B, Hkv, Tk, dk}),
+                   v = View(v_.data(), {B, Hkv, Tk, dv});
+  files::Writer writer;
+  std::string error;
+  const std::string all = At("all.safetensors");
+  ASSERT_TRUE(writer.Add(all, "q", q, &error) && writer.Add(all, "k", k, &error) &&
+              writer.Add(all, "v", v, &error) && writer.Write(&error))
+      << error;
+  const std::string before = folder_.Read("all.safetensors");
+  ExpectFailure(Fovea("attend" + Qkv(all) + "--out " + all + ":out"), "is an input");
+  EXPECT_EQ(folder_.Read("all.safetensors"), before);
+  ExpectFailure(Fovea(Attend("--mask " + At("mask.npy") + " --out " + At("./mask.npy"))),
+                "is an input");
+}
+
+TEST_F(SmallProblem, OutputsNeverShareAFile) {
+  ExpectFailure(Fovea(Attend("--out " + At("x.npy") + " --lse " + At("./x.npy"))), "two outputs");
+  EXPECT_FALSE(std::filesystem::exists(At("x.npy")));
+}
+
+TEST_F(SmallProblem, AFullDiskLeavesTheOldFile) {
+  if (FOVEA_PROGRAM_IS_EMULATED) GTEST_SKIP() << "the limit would be the emulator's";
+  folder_.Write("w.npy", "old");
+  // 3 blocks of 512 bytes hold the output, and not the weights
+  const Outcome outcome =
+      Fovea(Attend("--out " + At("o.npy") + " --weights " + At("w.npy")), "ulimit -f 3;");
+  ExpectFailure(outcome, "cannot be written: File too large");
+  EXPECT_EQ(folder_.Read("w.npy"), "old");
+  EXPECT_FALSE(std::filesystem::exists(At("o.npy"))) << "written before the other failed";
+  for (const auto& file : std::filesystem::directory_iterator(At("")))
+    EXPECT_EQ(file.path().filename().string().find(".fovea"), std::string::npos) << file.path();
 }
 
 TEST_F(SmallProblem, TruncatedFilesFailAtEveryLength) {

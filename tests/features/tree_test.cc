@@ -2,6 +2,7 @@
 // a chain is causal attention.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
@@ -12,6 +13,7 @@
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
+#include "tree.h"
 
 namespace fovea {
 namespace {
@@ -218,6 +220,154 @@ TEST(TreeTest, StarsCombsAndTwins) {
     SetTree(p, tree);
     ExpectTheMaskItSpellsOut(p);
   }
+}
+
+// Trees of more nodes than a block or a tile has: of some blocks every query sees all keys, of
+// others none or some. `random` is for those that are drawn.
+struct Shape {
+  const char* name;
+  std::function<int64_t(int64_t i, test::Random& random)> parent;
+};
+const Shape kShapes[] = {
+    {"chain", [](int64_t i, test::Random&) { return i - 1; }},
+    {"roots", [](int64_t, test::Random&) { return int64_t{-1}; }},
+    {"star", [](int64_t i, test::Random&) { return i == 0 ? -1 : int64_t{0}; }},
+    {"chains one behind the other",
+     [](int64_t i, test::Random&) { return i % 150 == 0 ? -1 : i - 1; }},
+    {"chains in turns", [](int64_t i, test::Random&) { return i < 3 ? -1 : i - 3; }},
+    {"binary", [](int64_t i, test::Random&) { return i == 0 ? -1 : (i - 1) / 2; }},
+    {"branches of a trunk",
+     [](int64_t i, test::Random&) { return i < 140   ? i - 1
+                                           : i < 260 ? i - 140
+                                                     : i - 120; }},
+    {"near",
+     [](int64_t i, test::Random& random) {
+       return i - random.Between(1, std::min<int64_t>(i + 1, 9));
+     }},
+    {"anywhere", [](int64_t i, test::Random& random) { return random.Between(-1, i - 1); }}};
+
+// A tree of the shape, nodes drawn anew for each sequence.
+void SetShape(RandomProblem& p, const Shape& shape) {
+  test::Random random(test::BaseSeed());
+  for (int64_t n = 0; n < p.parents.size(); ++n)
+    p.parents.Set(n, static_cast<double>(shape.parent(n % p.spec.Tq, random)));
+}
+
+TEST(TreeTest, IntervalsSayWhatPathsSay) {
+  ProblemSpec s = Spec();
+  s.Tq = 300, s.Tk = 1;
+  for (const Shape& shape : kShapes) {
+    RandomProblem p(s, test::BaseSeed());
+    SetShape(p, shape);
+    const std::vector<char> on_path = Paths(p);
+    std::vector<int32_t> numbers(static_cast<size_t>(2 * s.B * s.Tq));
+    for (int64_t b = 0; b < s.B; ++b) {
+      int32_t* const enter = numbers.data() + 2 * b * s.Tq;
+      NumberNodes(p.parents.view(), b, s.Tq, enter, enter + s.Tq);
+    }
+    const QueryTrees trees = {numbers.data(), s.Tq};
+    for (int64_t n = 0; n < s.B * s.Tq * s.Tq; ++n) {
+      const int64_t b = n / (s.Tq * s.Tq), i = n / s.Tq % s.Tq, node = n % s.Tq;
+      ASSERT_EQ(trees.Sees(b, i, node), on_path[static_cast<size_t>(n)] != 0)
+          << shape.name << " " << b << " " << i << " " << node;
+    }
+  }
+}
+
+TEST(TreeTest, TreesOfManyBlocks) {
+  for (const Shape& shape : kShapes) {
+    for (const int64_t past : test::Thinned({0, 61, 128}, 2)) {
+      ProblemSpec s = Spec();
+      s.B = 1, s.Hq = 3, s.Hkv = 1, s.Tq = 300, s.Tk = s.Tq + past;
+      if (past == 61) s.causal = Causal::kNone, s.query_offset = past;
+      if (past == 128) s.key_ranges = DType::kI32;
+      RandomProblem p(s, test::BaseSeed());
+      SetShape(p, shape);
+      SCOPED_TRACE(std::string(shape.name) + " behind " + std::to_string(past));
+      ExpectTheMaskItSpellsOut(p);
+    }
+  }
+}
+
+TEST(TreeTest, NoNaNOfNodesThatAQueryDoesNotSee) {
+  for (const Shape& shape : kShapes) {
+    ProblemSpec s = Spec();
+    s.B = 1, s.Hq = 2, s.Hkv = 1, s.Tq = 300, s.Tk = 361, s.weights = false, s.scores.reset();
+    RandomProblem p(s, test::BaseSeed());
+    SetShape(p, shape);
+    for (const int64_t j : {3, 61, 70, 211, 280, 360}) {
+      p.v.SetAt({0, 0, j, 2}, std::numeric_limits<double>::quiet_NaN());
+      p.k.SetAt({0, 0, j + 1 < s.Tk ? j + 1 : 0, 1}, std::numeric_limits<double>::infinity());
+    }
+    SCOPED_TRACE(shape.name);
+    test::ExpectMatchesReference(p);
+  }
+}
+
+// Scores that are computed, by calls of a function of the caller's, which sees them all.
+int64_t ScoresComputed(RandomProblem& p, const Kernel& kernel) {
+  int64_t scores = 0;
+  p.problem.score.function = {[](void* context, const ScoreBlock* block) noexcept {
+                                *static_cast<int64_t*>(context) += block->rows * block->keys;
+                              },
+                              &scores};
+  RunSerial(kernel, p);
+  p.problem.score.function = {};
+  return scores;
+}
+
+TEST(TreeTest, WhatNoQuerySeesIsNotComputed) {
+  for (const Shape& shape : kShapes) {
+    ProblemSpec s = Spec();
+    s.B = 1, s.Hq = 2, s.Hkv = 1, s.Tq = 600, s.Tk = 600, s.weights = false, s.scores.reset(),
+    s.causal = Causal::kNone, s.query_offset = 0;
+    RandomProblem tree(s, test::BaseSeed());
+    SetShape(tree, shape);
+    RandomProblem mask = SpelledOut(tree), causal = tree;
+    causal.spec.causal = Causal::kBottomRight, causal.parents = OwnedTensor();
+    causal.Refresh();
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
+      const int64_t computed = ScoresComputed(tree, kernel);
+      EXPECT_LE(computed, ScoresComputed(mask, kernel)) << ToString(kernel) << " " << shape.name;
+      EXPECT_LE(computed, ScoresComputed(causal, kernel)) << ToString(kernel) << " " << shape.name;
+    }
+  }
+}
+
+TEST(TreeTest, CostsTwoNumbersForEachQuery) {
+  ProblemSpec s = Spec();
+  for (const int64_t Tq : {24, 100, 1000}) {
+    s.Tq = Tq, s.Tk = Tq + 50;
+    RandomProblem tree(s, test::BaseSeed());
+    RandomProblem none = tree;
+    none.parents = OwnedTensor();
+    none.Refresh();
+    for (const Kernel& kernel : test::Kernels()) {
+      Plan with, without;
+      ASSERT_TRUE(Plan::Create(tree.problem, test::Options(kernel), &with).ok());
+      ASSERT_TRUE(Plan::Create(none.problem, test::Options(kernel), &without).ok());
+      EXPECT_EQ(with.WorkspaceBytes(3) - without.WorkspaceBytes(3),
+                static_cast<size_t>(s.B * (Tq + 15) / 16 * 16 * 8))
+          << ToString(kernel);
+    }
+  }
+}
+
+TEST(TreeTest, OfMoreQueriesThanAreNumberedIsUnsupported) {
+  constexpr int64_t kMany = int64_t{1} << 31;
+  const float x = 1;
+  float y = 0;
+  const int32_t root = -1;
+  Problem p;
+  p.q = View(&x, {1, 1, kMany, 1}, {0, 0, 0, 0});
+  p.k = p.v = View(&x, {1, 1, 1, 1});
+  p.out = View(&y, {1, 1, kMany, 1}, {0, 0, 0, 0});
+  p.score.parents = View(&root, {1, kMany}, {0, 0});
+  Plan plan;
+  const Status status = Plan::Create(p, PlanOptions(), &plan);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(std::string(status.message()).find("parents.shape[1] = 2147483648"), std::string::npos)
+      << status.message();
 }
 
 TEST(TreeTest, ParentsOfAnyStrideAndPlace) {

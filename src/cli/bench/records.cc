@@ -1,13 +1,15 @@
 #include "cli/bench/records.h"
 
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include "cli/bench/machine_info.h"
 #include "cli/failure.h"
+#include "cli/files/output_file.h"
 
 namespace fovea::cli {
 namespace {
@@ -56,7 +58,8 @@ Records::Records() {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   path_ = (folder / FileNameOf(machine.cpu)).string();
-  if (!std::ofstream(path_, std::ios::app)) throw Failure(path_ + ": cannot be written");
+  if (!files::CanAppend(path_))
+    throw Failure(path_ + ": cannot be written: " + std::strerror(errno));
   stamp_ = {{"date", Today()},          {"cpu", machine.cpu},
             {"cores", machine.cores},   {"compiler", CompilerName()},
             {"version", FOVEA_VERSION}, {"revision", Revision()}};
@@ -65,9 +68,8 @@ Records::Records() {
 void Records::Append(const nlohmann::ordered_json& line) const {
   nlohmann::ordered_json stamped = stamp_;
   stamped.update(line);
-  std::ofstream file(path_, std::ios::app);
-  file << stamped.dump() << "\n";
-  if (!file.flush()) throw Failure(path_ + ": cannot be written");
+  if (!files::AppendLine(path_, stamped.dump()))
+    throw Failure(path_ + ": cannot be written: " + std::strerror(errno));
 }
 
 }  // namespace fovea::cli

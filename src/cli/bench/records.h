@@ -10,7 +10,7 @@ namespace fovea::cli {
 
 class Records {
  public:
-  // Opens the file of this machine for appending; throws a Failure if it cannot.
+  // Finds the file of this machine; throws a Failure if lines cannot be appended to it.
   Records();
   const std::string& path() const { return path_; }
   void Append(const nlohmann::ordered_json& line) const;

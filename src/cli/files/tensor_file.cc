@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <new>
 
 #include "cli/files/npy.h"
@@ -67,10 +68,12 @@ class InputFile {
       return false;
     }
     bytes_ = static_cast<uint64_t>(status.st_size);
+    id_ = {status.st_dev, status.st_ino};
     return true;
   }
 
   uint64_t bytes() const { return bytes_; }
+  FileId id() const { return id_; }
 
   bool Read(uint64_t offset, void* to, size_t bytes) const {
     for (char* p = static_cast<char*>(to); bytes > 0;) {
@@ -91,6 +94,7 @@ class InputFile {
  private:
   int descriptor_ = -1;
   uint64_t bytes_ = 0;
+  FileId id_;
 };
 
 bool ReadSafetensors(const InputFile& file, std::vector<TensorInfo>* tensors, std::string* error) {
@@ -153,51 +157,22 @@ const char* ElementAt(const TensorView& view, int64_t n) {
   return p;
 }
 
-class OutputFile {
- public:
-  explicit OutputFile(const std::string& path) {
-    descriptor_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  }
-  ~OutputFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  bool ok() const { return descriptor_ >= 0; }
-
-  bool Write(const char* data, size_t bytes) {
-    while (bytes > 0) {
-      const ssize_t n = write(descriptor_, data, bytes);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      data += n, bytes -= static_cast<size_t>(n);
+// The elements of the view, in C order.
+bool WriteElements(const TensorView& view, OutputFile* file) {
+  constexpr size_t kChunk = size_t{1} << 20;
+  const size_t element = static_cast<size_t>(SizeOf(view.dtype));
+  std::vector<char> chunk;
+  chunk.reserve(kChunk);
+  for (int64_t n = 0, size = view.size(); n < size; ++n) {
+    const char* const p = ElementAt(view, n);
+    chunk.insert(chunk.end(), p, p + element);
+    if (chunk.size() + element > kChunk || n + 1 == size) {
+      if (!file->Write(chunk.data(), chunk.size())) return false;
+      chunk.clear();
     }
-    return true;
   }
-
-  bool Write(const TensorView& view) {
-    constexpr size_t kChunk = size_t{1} << 20;
-    const size_t element = static_cast<size_t>(SizeOf(view.dtype));
-    std::vector<char> chunk;
-    chunk.reserve(kChunk);
-    for (int64_t n = 0, size = view.size(); n < size; ++n) {
-      const char* const p = ElementAt(view, n);
-      chunk.insert(chunk.end(), p, p + element);
-      if (chunk.size() + element > kChunk || n + 1 == size) {
-        if (!Write(chunk.data(), chunk.size())) return false;
-        chunk.clear();
-      }
-    }
-    return true;
-  }
-
-  bool Close() {
-    const int result = close(descriptor_);
-    descriptor_ = -1;
-    return result == 0;
-  }
-
- private:
-  int descriptor_ = -1;
-};
+  return true;
+}
 
 std::vector<int64_t> ShapeOf(const TensorView& view) {
   return {view.shape, view.shape + view.rank};
@@ -241,6 +216,7 @@ bool Load(const std::string& text, FileTensor* tensor, std::string* error) {
     Buffer buffer(static_cast<size_t>(info.end - info.begin));
     ok = file.Read(info.begin, buffer.data(), buffer.bytes());
     if (ok) {
+      tensor->file = file.id();
       tensor->info = std::move(info);
       tensor->buffer = std::move(buffer);
       return true;
@@ -264,14 +240,25 @@ bool Writer::Add(const std::string& text, const std::string& default_name, const
   Spec spec;
   if (!ParseSpec(text, &spec, error)) return false;
   std::string header;
-  if (spec.npy && !NpyHeader(view.dtype, ShapeOf(view), &header, error)) {
+  OutputPlace place;
+  if ((spec.npy && !NpyHeader(view.dtype, ShapeOf(view), &header, error)) ||
+      !FindPlace(spec.path, &place, error)) {
     *error = spec.path + ": " + *error;
+    return false;
+  }
+  if (place.exists && std::find(inputs_.begin(), inputs_.end(), place.id) != inputs_.end()) {
+    *error = spec.path + ": is an input, which no output replaces";
     return false;
   }
   if (!spec.npy && spec.name.empty()) spec.name = default_name;
   auto file = std::find_if(files_.begin(), files_.end(),
-                           [&](const File& f) { return f.path == spec.path; });
-  if (file == files_.end()) file = files_.insert(files_.end(), File{spec.path, spec.npy, {}});
+                           [&](const File& f) { return SameFile(f.place, place); });
+  if (file == files_.end()) {
+    file = files_.insert(files_.end(), File{place, spec.npy, {}});
+  } else if (file->place.path != spec.path) {
+    *error = text + ": two outputs in one file, which the other one calls " + file->place.path;
+    return false;
+  }
   for (const Output& output : file->outputs) {
     if (spec.npy || output.name == spec.name) {
       *error = text + ": two outputs have this name";
@@ -282,32 +269,41 @@ bool Writer::Add(const std::string& text, const std::string& default_name, const
   return true;
 }
 
+bool Writer::HeaderOf(const File& file, std::string* header, std::string* error) {
+  if (file.npy) {
+    const TensorView& view = file.outputs[0].view;
+    return NpyHeader(view.dtype, ShapeOf(view), header, error);
+  }
+  std::vector<TensorInfo> tensors(file.outputs.size());
+  for (size_t n = 0; n < tensors.size(); ++n) {
+    tensors[n].name = file.outputs[n].name;
+    tensors[n].dtype = file.outputs[n].view.dtype;
+    tensors[n].shape = ShapeOf(file.outputs[n].view);
+  }
+  return SafetensorsHeader(&tensors, header, error);
+}
+
 bool Writer::Write(std::string* error) const {
+  const WritingSignals signals;
+  std::deque<OutputFile> written;
+  const auto failed = [&](const File& file, const std::string& reason) {
+    *error = file.place.path + ": " + reason;
+    return false;
+  };
+  const auto cannot = [&](const File& file) {
+    return failed(file, std::string("cannot be written: ") + std::strerror(errno));
+  };
   for (const File& file : files_) {
     std::string header;
-    bool ok;
-    if (file.npy) {
-      ok = NpyHeader(file.outputs[0].view.dtype, ShapeOf(file.outputs[0].view), &header, error);
-    } else {
-      std::vector<TensorInfo> tensors(file.outputs.size());
-      for (size_t n = 0; n < tensors.size(); ++n) {
-        tensors[n].name = file.outputs[n].name;
-        tensors[n].dtype = file.outputs[n].view.dtype;
-        tensors[n].shape = ShapeOf(file.outputs[n].view);
-      }
-      ok = SafetensorsHeader(&tensors, &header, error);
-    }
-    if (!ok) {
-      *error = file.path + ": " + *error;
-      return false;
-    }
-    OutputFile output(file.path);
-    ok = output.ok() && output.Write(header.data(), header.size());
-    for (size_t n = 0; ok && n < file.outputs.size(); ++n) ok = output.Write(file.outputs[n].view);
-    if (!ok || !output.Close()) {
-      *error = file.path + ": cannot be written: " + std::strerror(errno);
-      return false;
-    }
+    if (!HeaderOf(file, &header, error)) return failed(file, *error);
+    OutputFile& output = written.emplace_back(file.place);
+    bool ok = output.Create() && output.Write(header.data(), header.size());
+    for (size_t n = 0; ok && n < file.outputs.size(); ++n)
+      ok = WriteElements(file.outputs[n].view, &output);
+    if (!ok || !output.Complete()) return cannot(file);
+  }
+  for (size_t n = 0; n < files_.size(); ++n) {
+    if (!written[n].Publish()) return cannot(files_[n]);
   }
   return true;
 }

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cli/files/output_file.h"
 #include "cli/files/tensor_info.h"
 #include "fovea/tensor.h"
 
@@ -31,6 +33,7 @@ class Buffer {
 
 // A tensor read from a file.
 struct FileTensor {
+  FileId file;
   TensorInfo info;
   Buffer buffer;
 
@@ -47,12 +50,17 @@ bool Load(const std::string& spec, FileTensor* tensor, std::string* error);
 bool List(const std::string& path, std::vector<TensorInfo>* tensors, std::string* error);
 
 // Collects outputs and writes them, all tensors of one .safetensors file together. Existing files
-// are replaced.
+// are replaced when all of all outputs is on the disk: before that, a failure leaves them as they
+// were.
 class Writer {
  public:
+  // Files that outputs must not replace.
+  explicit Writer(std::vector<FileId> inputs = {}) : inputs_(std::move(inputs)) {}
+
   // `spec` as above; `default_name` stands in where a .safetensors file is given without a name.
   // The view is dense in C order after Write copies it, whatever its strides, and must live until
-  // then. Refuses unknown endings, names given twice, and types that the format lacks.
+  // then. Refuses unknown endings, names given twice, types that the format lacks, inputs, one file
+  // by two paths, and places where nothing can be written.
   bool Add(const std::string& spec, const std::string& default_name, const TensorView& view,
            std::string* error);
   bool Write(std::string* error) const;
@@ -63,10 +71,13 @@ class Writer {
     TensorView view;
   };
   struct File {
-    std::string path;
+    OutputPlace place;
     bool npy = false;
     std::vector<Output> outputs;
   };
+  static bool HeaderOf(const File& file, std::string* header, std::string* error);
+
+  std::vector<FileId> inputs_;
   std::vector<File> files_;
 };
 
