@@ -6,9 +6,12 @@ add_library(embedded_test OBJECT
   embedded/edges_test.cc
   embedded/errors_test.cc
   embedded/f16_test.cc
+  embedded/fp_state_test.cc
+  embedded/precision_test.cc
   embedded/rings_test.cc
   embedded/score_test.cc
   embedded/sizes_test.cc
+  embedded/stack_test.cc
   embedded/support.cc
 )
 target_link_libraries(embedded_test PRIVATE fovea_test_support)
@@ -16,13 +19,18 @@ target_link_libraries(embedded_test PRIVATE fovea_test_support)
 string(REGEX REPLACE "nm([^/]*)$" "size\\1" size_program "${CMAKE_NM}")  # of the same tool chain
 foreach(isa IN LISTS FOVEA_EMBEDDED_ISAS)
   string(TOLOWER ${isa} suffix)
-  add_library(embedded_instance_${suffix} OBJECT embedded/instance.cc)
-  target_include_directories(embedded_instance_${suffix} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-  target_link_libraries(embedded_instance_${suffix} PRIVATE fovea::embedded)
-  target_compile_definitions(embedded_instance_${suffix} PRIVATE FOVEA_EMBEDDED_INSTANCE=kEmbeddedUnderTest)
-  target_compile_options(embedded_instance_${suffix} PRIVATE ${FOVEA_EMBEDDED_FLAGS_${isa}})
+  foreach(instance UnderTest InDefaultState)
+    set(target embedded_instance_${instance}_${suffix})
+    add_library(${target} OBJECT embedded/instance.cc)
+    target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_link_libraries(${target} PRIVATE fovea::embedded)
+    target_compile_definitions(${target} PRIVATE FOVEA_EMBEDDED_INSTANCE=kEmbedded${instance}
+      $<$<STREQUAL:${instance},InDefaultState>:FOVEA_EMBEDDED_DEFAULT_FP_STATE>)
+    target_compile_options(${target} PRIVATE ${FOVEA_EMBEDDED_FLAGS_${isa}})
+  endforeach()
 
-  add_executable(embedded_test_${suffix} $<TARGET_OBJECTS:embedded_test> $<TARGET_OBJECTS:embedded_instance_${suffix}>)
+  add_executable(embedded_test_${suffix} $<TARGET_OBJECTS:embedded_test>
+    $<TARGET_OBJECTS:embedded_instance_UnderTest_${suffix}> $<TARGET_OBJECTS:embedded_instance_InDefaultState_${suffix}>)
   target_link_libraries(embedded_test_${suffix} PRIVATE fovea_test_support GTest::gtest_main)
   add_test(NAME embedded_test_${suffix} COMMAND embedded_test_${suffix} --gtest_brief=1)
   set_tests_properties(embedded_test_${suffix} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")

@@ -30,9 +30,12 @@
 #ifndef FOVEA_EMBEDDED_H_
 #define FOVEA_EMBEDDED_H_
 
+#include "fovea/embedded/begin.h"
+//
 #include "fovea/embedded/attend.h"
 #include "fovea/embedded/check.h"
 #include "fovea/embedded/problem.h"
+#include "fovea/embedded/self_check.h"
 
 namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
@@ -81,11 +84,17 @@ inline Error Attention(const Problem& problem, void* scratch, size_t scratch_byt
           LeastScratchBytes(problem.dk, problem.dv, problem.Tq * (problem.Hq / problem.Hkv))) {
     return Error::kScratch;
   }
-  internal::Run(internal::WithStridesInMemory(problem), scratch, scratch_bytes);
+  const internal::ScopedFpState state;
+  if (!internal::IsArithmeticSound()) return Error::kArithmetic;
+  Problem in_memory = problem;
+  internal::PutStridesIntoMemory(in_memory);
+  internal::Run(in_memory, scratch, scratch_bytes);
   return Error::kOk;
 }
 
 }  // namespace FOVEA_EMBEDDED_ISA
 }  // namespace fovea::embedded
+
+#include "fovea/embedded/end.h"
 
 #endif  // FOVEA_EMBEDDED_H_

@@ -171,7 +171,8 @@ TEST_F(Embedded, ScratchIsExact) {
 TEST(EmbeddedErrors, HaveNames) {
   EXPECT_STREQ(Name(Error::kOk), "ok");
   EXPECT_STREQ(Name(Error::kScratch), "scratch");
-  EXPECT_STREQ(Name(static_cast<Error>(14)), "unknown");
+  EXPECT_STREQ(Name(Error::kArithmetic), "arithmetic");
+  EXPECT_STREQ(Name(static_cast<Error>(15)), "unknown");
   EXPECT_STREQ(Name(static_cast<Error>(-1)), "unknown");
 }
 

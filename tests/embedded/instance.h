@@ -23,6 +23,8 @@ struct EmbeddedInstance {
 
 // Defined by instance.cc, once for each value of FOVEA_EMBEDDED_INSTANCE that it is compiled with.
 extern const EmbeddedInstance kEmbeddedUnderTest;  // of a test program, which is for one
+// the same with FOVEA_EMBEDDED_DEFAULT_FP_STATE
+extern const EmbeddedInstance kEmbeddedInDefaultState;
 extern const EmbeddedInstance kEmbeddedSse2, kEmbeddedAvx2, kEmbeddedAvx512, kEmbeddedNeon;
 
 }  // namespace fovea::test

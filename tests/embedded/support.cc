@@ -21,7 +21,7 @@ bool IsUsable() {
     return false;
   };
   if (isa == "avx512") return has(Target::kAvx512);
-  if (isa == "avx2_fma") return has(Target::kAvx2);
+  if (isa == "avx2_fma_f16c") return has(Target::kAvx2);
   return true;
 }
 

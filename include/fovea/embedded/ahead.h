@@ -33,7 +33,8 @@ inline Ahead::Run RowsAhead(const Head& head, const Tensor& x, const Block& bloc
                             int64_t channels) {
   const int64_t element = x.type == Type::kF16 ? 2 : 4;
   if (x.stride[3] != element) return {};
-  return {Address(x, head.b, head.kv_head, block.row), block.n, x.stride[2], channels * element};
+  return {Address(x, head.b, head.kv_head, block.row), block.straight, x.stride[2],
+          channels * element};
 }
 
 }  // namespace internal

@@ -3,10 +3,14 @@
 //
 // S = scale·Q·Kᵀ for a tile and a block of keys, softmax with a running maximum and denominator, O
 // = alpha·O + P·V; at the end O / l (Dao et al. 2022, "FlashAttention", §3.1). Nothing of size Tq ×
-// Tk exists.
+// Tk exists. In which order sums run is told in sums.h.
 #ifndef FOVEA_EMBEDDED_ATTEND_H_
 #define FOVEA_EMBEDDED_ATTEND_H_
 
+#include <new>
+
+#include "fovea/embedded/finish.h"
+#include "fovea/embedded/fp_state.h"
 #include "fovea/embedded/mask.h"
 #include "fovea/embedded/modifiers.h"
 #include "fovea/embedded/row_f32.h"
@@ -17,86 +21,35 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// out = O / l and lse = m + ln l.
-template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void Finish(const Head& head, const Tile<Lanes>& tile, float* values,
-                                  float* stage) {
-  const Problem& p = *head.problem;
-  char* rows[Lanes::kMostRows];
-  ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
-    rows[r] = Address(p.out, head.b, h, i);
-    const float m = tile.m[r], l = tile.l[r];
-    values[r] = l == 0 ? 0 : 1 / l;
-    if (p.lse.data == nullptr) return;
-    const float lse = l == 0 ? -kInfinity : IsNan(l) ? l : m + Log(l);
-    __builtin_memcpy(Address(p.lse, head.b, h, i), &lse, sizeof(lse));
-  });
-  for (int64_t c = 0; c < p.dv; c += kStageColumns) {
-    const int64_t n = Least(p.dv - c, kStageColumns);
-    for (int r = 0; r < tile.count; r += 4) {
-      const int last = static_cast<int>(Least(tile.count - r, 4));
-      int64_t x = 0;
-      if constexpr (Lanes::kKeyStep == 1) {
-        const V4 factor = Load4(values + r);
-        for (; x + 4 <= n; x += 4) {
-          V4 o[4];
-          for (int y = 0; y < 4; ++y)
-            o[y] = Load4(tile.o + tile.lanes.Index(r, c + x + y, p.dv)) * factor;
-          Transpose(o);
-          for (int y = 0; y < 4; ++y) o[y].store_unaligned(stage + y * kStageColumns + x);
-        }
-      }
-      for (int y = 0; y < last; ++y) {
-        float* to = stage + y * kStageColumns;
-        for (int64_t z = x; z < n; ++z)
-          to[z] = tile.o[tile.lanes.Index(r + y, c + z, p.dv)] * values[r + y];
-        StoreRow(p.out.type, to, n, rows[r + y] + c * p.out.stride[3], p.out.stride[3]);
-      }
-    }
-  }
-}
-
-// The result of query rows behind the length of their sequence.
-FOVEA_EMBEDDED_KERNEL void FinishAbsent(const Head& head) {
-  const Problem& p = *head.problem;
-  const float nothing = -kInfinity;
-  constexpr float kZeros[16] = {};
-  for (int64_t g = 0; g < head.group; ++g) {
-    const int64_t h = head.kv_head * head.group + g;
-    for (int64_t i = head.sequence.q_length; i < p.Tq; ++i) {
-      char* const row = Address(p.out, head.b, h, i);
-      for (int64_t c = 0; c < p.dv; c += 16)
-        StoreRow(p.out.type, kZeros, Least(p.dv - c, 16), row + c * p.out.stride[3],
-                 p.out.stride[3]);
-      if (p.lse.data != nullptr)
-        __builtin_memcpy(Address(p.lse, head.b, h, i), &nothing, sizeof(nothing));
-    }
-  }
-}
-
+// With V times `factor`; returns what Finish does.
 template <class Engine>
-void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t first_row,
-                int64_t rows, const ScratchLayout& layout, char* scratch) {
+FOVEA_EMBEDDED_KERNEL bool AttendItem(const typename Engine::Lanes& lanes, const Head& head,
+                                      int64_t first_row, int64_t rows, float factor,
+                                      const ScratchLayout& layout, char* scratch) {
   using Lanes = typename Engine::Lanes;
   const Problem& p = *head.problem;
   const auto floats = [&](size_t at) { return reinterpret_cast<float*>(scratch + at); };
   float *s = floats(layout.s), *alpha = floats(layout.alpha), *values = floats(layout.values),
         *stage = floats(layout.stage);
 
-  Tile<Lanes> tiles[kMostTiles];
+  auto* const tiles = reinterpret_cast<Tile<Lanes>*>(scratch + layout.tiles);
   int count = 0;
   KeyRange keys = {INT64_MAX, 0};
   for (int64_t row = 0; row < rows; row += lanes.rows(), ++count) {
-    Tile<Lanes>& tile = tiles[count];
-    tile.lanes = lanes;
+    Tile<Lanes>& tile = *new (tiles + count) Tile<Lanes>;
     tile.first_row = first_row + row;
     tile.count = static_cast<int>(Least(rows - row, lanes.rows()));
+    tile.lanes = lanes.For(tile.count);
     tile.q = floats(layout.q) + count * lanes.Floats(p.dk);
     tile.o = floats(layout.o) + count * lanes.Floats(p.dv);
-    tile.m = floats(layout.m) + count * lanes.rows();
-    tile.l = floats(layout.l) + count * lanes.rows();
-    for (int e = 0; e < 2; ++e)
-      tile.exponent[e] = floats(layout.exponents) + (2 * count + e) * lanes.rows();
+    tile.o_total = floats(layout.o_total) + count * lanes.Floats(p.dv);
+    float* of_rows = floats(layout.of_rows) + count * Tile<Lanes>::kNumbersOfRow * lanes.rows();
+    for (float** numbers :
+         {&tile.m, &tile.l, &tile.m_total, &tile.l_total, &tile.exponent[0], &tile.exponent[1]}) {
+      *numbers = of_rows;
+      of_rows += lanes.rows();
+    }
+    tile.has_total = tile.has_open_group = false;
     tile.any = {INT64_MAX, 0};
     tile.all = {0, INT64_MAX};
     ForEachRow(head, tile, [&](int, int64_t, int64_t i) {
@@ -105,8 +58,8 @@ void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t f
       if (visible.first < visible.end)
         tile.any = {Least(tile.any.first, visible.first), Most(tile.any.end, visible.end)};
     });
-    for (int r = 0; r < lanes.rows(); ++r) tile.m[r] = -kInfinity, tile.l[r] = 0;
-    for (int64_t x = 0; x < lanes.Floats(p.dv); x += kLanes) Store(V(0.0f), tile.o + x);
+    for (int r = 0; r < tile.lanes.rows(); ++r) tile.m[r] = -kInfinity, tile.l[r] = 0;
+    for (int64_t x = 0; x < tile.lanes.Floats(p.dv); x += kLanes) Store(V(0.0f), tile.o + x);
     if (tile.any.first < tile.any.end) PackQueries(head, stage, tile);
     keys = {Least(keys.first, tile.any.first), Most(keys.end, tile.any.end)};
   }
@@ -114,7 +67,7 @@ void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t f
   for (int64_t at = keys.first / kBlockKeys * kBlockKeys; at < keys.end;) {
     const Block block = NextBlock(head, at, keys.end);
     at += block.n;
-    const Matrix k = Take<Engine>(head, p.k, block.row, block.n, p.dk, floats(layout.k));
+    const Matrix k = Take<Engine>(head, p.k, block, p.dk, 1, floats(layout.k));
     Matrix v = {};
     Ahead ahead;
     if (at < keys.end) {
@@ -125,7 +78,7 @@ void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t f
     }
     int is_finite = -1;  // not known yet
     for (int t = 0; t < count; ++t) {
-      const Tile<Lanes>& tile = tiles[t];
+      Tile<Lanes>& tile = tiles[t];
       const int64_t end = Least(tile.any.end - block.first, block.n);
       const int64_t first =
           Most(tile.any.first - block.first, 0) / Lanes::kKeyStep * Lanes::kKeyStep;
@@ -139,8 +92,7 @@ void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t f
       if (has_function && has_bias)
         AddBias(head, tile, block, BiasStep::kRemove, first, end, stage, s);
       if (partial) MaskByPosition(head, tile, block, first, end, values, s);
-      if (v.data == nullptr)
-        v = Take<Engine>(head, p.v, block.row, block.n, p.dv, floats(layout.v));
+      if (v.data == nullptr) v = Take<Engine>(head, p.v, block, p.dv, factor, floats(layout.v));
       const bool removes = partial || has_bias || has_function;
       if (removes && is_finite < 0) is_finite = !HasNonFinite(v, 0, block.n, p.dv);
       // of its own keys: no other tile changes its bits
@@ -149,13 +101,24 @@ void AttendItem(const typename Engine::Lanes& lanes, const Head& head, int64_t f
       if (isolates) FindSeen(head, tile, block, first, end, s, seen);
       Softmax(tile, first, end, alpha, s);
       if (isolates) {
-        AccumulateSeen(tile, v, p.dv, seen, s, alpha);
+        AccumulateSeen(tile, v, first, end, p.dv, seen, s, alpha);
       } else {
         Engine::Accumulate(tile, v, first, end, p.dv, s, alpha, ahead);
       }
+      tile.has_open_group = true;
+    }
+    if (at % kGroupKeys != 0) continue;
+    for (int t = 0; t < count; ++t) {
+      if (tiles[t].has_open_group) JoinGroup(tiles[t], p.dv);
     }
   }
-  for (int t = 0; t < count; ++t) Finish(head, tiles[t], values, stage);
+  bool overflows = false;
+  for (int t = 0; t < count; ++t) {
+    Tile<Lanes>& tile = tiles[t];
+    if (tile.has_total && tile.has_open_group) JoinGroup(tile, p.dv);
+    overflows = Finish(head, tile, factor, values, stage, s) || overflows;
+  }
+  return overflows;
 }
 
 // All query rows of a KV head. Only those that exist share tiles: what a sequence gives does not
@@ -170,14 +133,20 @@ FOVEA_EMBEDDED_KERNEL void AttendHead(const typename Engine::Lanes& lanes, const
   const ScratchLayout layout = LayOut(lanes, p.dk, p.dv, tiles);
   const int64_t item_rows = tiles * lanes.rows();
   for (int64_t row = 0; row < rows; row += item_rows) {
-    AttendItem<Engine>(lanes, head, row, Least(rows - row, item_rows), layout, scratch);
+    // what is not finite although it might be, once more
+    for (const float factor : {1.0f, kRescue}) {
+      if (!AttendItem<Engine>(lanes, head, row, Least(rows - row, item_rows), factor, layout,
+                              scratch))
+        break;
+    }
   }
   FinishAbsent(head);
 }
 
 // Of a validated problem. Few query rows are computed with lanes along the head dimension; by
-// sequence, so that batches change no bits.
-inline void Run(const Problem& p, void* memory, size_t bytes) {
+// sequence, so that batches change no bits. A function of its own: no arithmetic leaves it for
+// another floating-point state.
+FOVEA_EMBEDDED_KERNEL void Run(const Problem& p, void* memory, size_t bytes) {
   const size_t skipped =
       (kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment) % kAlignment;
   char* const scratch = static_cast<char*>(memory) + skipped;

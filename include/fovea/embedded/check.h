@@ -111,10 +111,9 @@ inline Error Check(const Problem& p) {
   return Error::kOk;
 }
 
-// The same problem, in which axes of at most one element have a stride of 0, the last one that of
-// dense elements: nothing lies at their strides, so that any number is legal, but a step of it may
-// leave the address space.
-inline Problem WithStridesInMemory(Problem p) {
+// Gives axes of at most one element a stride of 0, the last one that of dense elements: nothing
+// lies at their strides, so that any number is legal, but a step of it may leave the address space.
+inline void PutStridesIntoMemory(Problem& p) {
   const auto settle = [&p](auto& view, int64_t heads, int64_t rows, int64_t channels) {
     const int64_t shape[4] = {p.B, heads, rows, channels};
     for (int a = 0; a < 4; ++a) {
@@ -126,7 +125,6 @@ inline Problem WithStridesInMemory(Problem p) {
   settle(p.v, p.Hkv, p.Tk, p.dv);
   settle(p.out, p.Hq, p.Tq, p.dv);
   if (p.bias.data != nullptr) settle(p.bias, p.Hq, p.Tq, p.Tk);
-  return p;
 }
 
 }  // namespace internal

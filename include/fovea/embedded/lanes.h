@@ -9,8 +9,8 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// S[key][row], rows padded to one or two vectors. The padding computes along and is never written
-// out.
+// S[key][row], rows padded to one or two vectors. The padding computes along, as a copy of the
+// first row, and is never written out.
 struct LanesAreQueries {
   int vectors;
 
@@ -19,6 +19,8 @@ struct LanesAreQueries {
   static constexpr int kKeyStep = 1;
 
   constexpr int rows() const { return vectors * kLanes; }
+  // what holds the first `count` rows; their bits are the same
+  constexpr LanesAreQueries For(int count) const { return {count <= kLanes ? 1 : vectors}; }
   constexpr int64_t Floats(int64_t columns) const { return rows() * columns; }
   constexpr int64_t Index(int64_t row, int64_t column, int64_t /*columns*/) const {
     return column * rows() + row;
@@ -42,6 +44,7 @@ struct LanesAreKeys {
   static constexpr int kKeyStep = kLanes;
 
   constexpr int rows() const { return kFewRows; }
+  constexpr LanesAreKeys For(int /*count*/) const { return {}; }
   constexpr int64_t Floats(int64_t columns) const { return kFewRows * RoundUp(columns, kLanes); }
   constexpr int64_t Index(int64_t row, int64_t column, int64_t columns) const {
     return row * RoundUp(columns, kLanes) + column;

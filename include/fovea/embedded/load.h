@@ -63,7 +63,9 @@ To BitCast(From from) {
 }
 
 inline bool IsNan(float x) { return x != x; }
-inline bool IsFinite(double x) { return x - x == 0; }
+inline bool IsFinite(double x) {
+  return (BitCast<uint64_t>(x) >> 52 & 0x7FFu) != 0x7FFu;  // x − x might be rearranged to 0
+}
 
 inline V Load(const float* p) { return V::load_unaligned(p); }
 inline void Store(V x, float* p) { x.store_unaligned(p); }
@@ -87,7 +89,7 @@ inline float Widened(uint16_t h) {
   return BitCast<float>(bits | sign);
 }
 
-// Rounded to nearest, ties to even.
+// Rounded to nearest, ties to even, in any floating-point state.
 inline uint16_t Narrowed(float x) {
   const uint32_t bits = BitCast<uint32_t>(x), sign = bits >> 16 & 0x8000u,
                  magnitude = bits & 0x7FFFFFFFu;
@@ -98,9 +100,11 @@ inline uint16_t Narrowed(float x) {
     h = 0x7C00u;
   } else if (magnitude >= 0x38800000u) {  // 2⁻¹⁴: normal
     h = (magnitude - (112u << 23) + 0x0FFFu + (magnitude >> 13 & 1u)) >> 13;
+  } else if (magnitude > 0x33000000u) {  // 2⁻²⁵, which ties to 0: a multiple of 2⁻²⁴
+    const uint32_t fraction = (magnitude & 0x7FFFFFu) | 0x800000u, shift = 126u - (magnitude >> 23);
+    h = (fraction + (1u << (shift - 1)) - 1 + (fraction >> shift & 1u)) >> shift;
   } else {
-    // Adding ½ puts the multiple of 2⁻²⁴ into the low bits, rounded by the addition itself.
-    h = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3F000000u;
+    h = 0;
   }
   return static_cast<uint16_t>(h | sign);
 }
@@ -110,7 +114,7 @@ inline V LoadWidened(const float* p) { return Load(p); }
 inline V LoadWidened(const uint16_t* p) {
 #if defined(__AVX512F__)
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-#elif defined(__F16C__) && defined(__AVX__)
+#elif defined(__F16C__) && defined(__AVX2__) && defined(__FMA__)
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #elif defined(__aarch64__)
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
@@ -210,15 +214,26 @@ void ForEachColumn(const float* const* a, int rows, int64_t columns, const F& f)
   }
 }
 
+// The sum of a vector's quarters, eighths … of four lanes, in their order.
+inline V4 FoldedTo4(V x) {
+#if defined(__AVX512F__)
+  return V4(_mm512_castps512_ps128(x)) + V4(_mm512_extractf32x4_ps(x, 1)) +
+         V4(_mm512_extractf32x4_ps(x, 2)) + V4(_mm512_extractf32x4_ps(x, 3));
+#elif defined(__AVX__)
+  return V4(_mm256_castps256_ps128(x)) + V4(_mm256_extractf128_ps(x, 1));
+#else
+  float lanes[kLanes];
+  Store(x, lanes);
+  V4 folded = Load4(lanes);
+  for (int part = 4; part < kLanes; part += 4) folded += Load4(lanes + part);
+  return folded;
+#endif
+}
+
 // to[x] = Σ of the lanes of sum[x], x < n ≤ 4. The order of the sum is the same for each.
 inline void SumsOfLanes(const V (&sum)[4], float* to, int64_t n) {
   V4 folded[4];
-  for (int x = 0; x < 4; ++x) {
-    float lanes[kLanes];
-    Store(sum[x], lanes);
-    folded[x] = Load4(lanes);
-    for (int part = 4; part < kLanes; part += 4) folded[x] += Load4(lanes + part);
-  }
+  for (int x = 0; x < 4; ++x) folded[x] = FoldedTo4(sum[x]);
   Transpose(folded);
   const V4 total = (folded[0] + folded[1]) + (folded[2] + folded[3]);
   if (n == 4) return total.store_unaligned(to);

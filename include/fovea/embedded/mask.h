@@ -70,22 +70,28 @@ FOVEA_EMBEDDED_KERNEL void FindSeen(const Head& head, const Tile<Lanes>& tile, c
   });
 }
 
-// O = alpha·O + P·V of a block where V holds something that is not finite and rows do not see all
-// keys: 0 · NaN of a removed pair must not reach a sum.
+// O = alpha·O + P·V of keys [first, end) of a block where V holds something that is not finite and
+// rows do not see all keys: 0 · NaN of a removed pair must not reach a sum. The bits are those of
+// the engines.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL void AccumulateSeen(const Tile<Lanes>& tile, const Matrix& v, int64_t dv,
-                                          const uint64_t* seen, const float* p,
-                                          const float* alpha) {
+FOVEA_EMBEDDED_KERNEL void AccumulateSeen(const Tile<Lanes>& tile, const Matrix& v, int64_t first,
+                                          int64_t end, int64_t dv, const uint64_t* seen,
+                                          const float* p, const float* alpha) {
   for (int r = 0; r < tile.count; ++r) {
-    for (int64_t c = 0; c < dv; ++c) tile.o[tile.lanes.Index(r, c, dv)] *= alpha[r];
-    for (int64_t j = 0; j < kBlockKeys; ++j) {
-      if ((seen[r] >> j & 1) == 0) continue;
-      const float weight = p[tile.lanes.Index(r, j, kBlockKeys)];
-      WithType(v.type, [&](auto zero) {
-        const auto* from = v.Row<decltype(zero)>(j);
-        for (int64_t c = 0; c < dv; ++c)
-          tile.o[tile.lanes.Index(r, c, dv)] += weight * Widened(from[c]);
-      });
+    for (int64_t c = 0; c < dv; c += kLanes) {
+      const int columns = static_cast<int>(Least(dv - c, kLanes));
+      float o[kLanes] = {};
+      for (int x = 0; x < columns; ++x) o[x] = tile.o[tile.lanes.Index(r, c + x, dv)];
+      V sum(0.0f);
+      for (int64_t j = first; j < end; ++j) {
+        if ((seen[r] >> j & 1) == 0) continue;
+        const V weight(p[tile.lanes.Index(r, j, kBlockKeys)]);
+        WithType(v.type, [&](auto zero) {
+          sum = xsimd::fma(LoadWidened(v.Row<decltype(zero)>(j) + c, columns), weight, sum);
+        });
+      }
+      Store(xsimd::fma(Load(o), V(alpha[r]), sum), o);
+      for (int x = 0; x < columns; ++x) tile.o[tile.lanes.Index(r, c + x, dv)] = o[x];
     }
   }
 }

@@ -3,23 +3,26 @@
 #define FOVEA_EMBEDDED_MATH_H_
 
 #include "fovea/detail/exp.h"
-#include "fovea/embedded/load.h"
+#include "fovea/embedded/arithmetic.h"
 
 namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// e^x for x ≤ 0, as fovea/detail/exp.h has it.
-inline V ExpNonPositive(V x) {
+// How far a score may lie above the running maximum of its row before that moves (softmax.h).
+constexpr float kMostRise = 2.0f;
+
+// e^x for x ≤ kMostRise, as fovea/detail/exp.h has it for x ≤ 0: above, n is positive.
+inline V Exp(V x) {
   const V shift(detail::kExpShift), log2e(detail::kLog2e);
   x = xsimd::select(x < V(detail::kExpFlush), V(detail::kExpNothing), x);  // keeps NaN
-  const V shifted = xsimd::fma(x, log2e, shift);
+  const V shifted = Opaque(xsimd::fma(x, log2e, shift));
   const V n = shifted - shift;
   V f;
   if constexpr (kFused) {
     f = xsimd::fms(x, log2e, n);  // the product is not rounded
   } else {
-    f = ((x - n * V(detail::kLn2High)) - n * V(detail::kLn2Low)) * log2e;
+    f = (Opaque(x - n * V(detail::kLn2High)) - n * V(detail::kLn2Low)) * log2e;
   }
   constexpr auto& k = detail::kExp2Coefficients;
   V p(k[0]);

@@ -17,14 +17,16 @@ FOVEA_EMBEDDED_KERNEL void ApplyExponents(const Tile<Lanes>& tile, int64_t first
   });
 }
 
-// row[x] *= scale, where −inf stays and no finite number leaves the finite ones. The row has whole
-// vectors.
+// row[x] *= scale, where −inf stays (and is not multiplied: 0 · ∞ raises a flag) and no finite
+// number leaves the finite ones. The row has whole vectors.
 FOVEA_EMBEDDED_KERNEL void ScaleBias(float scale, int64_t n, float* row) {
   const V most(0x1.fffffep127f);
   for (int64_t x = 0; x < n; x += kLanes) {
-    const V bias = Load(row + x), scaled = bias * V(scale);
+    const V bias = Load(row + x);
+    const auto removes = bias == V(-kInfinity);
+    const V scaled = xsimd::select(removes, V(0.0f), bias) * V(scale);
     const V cut = xsimd::select(scaled > most, most, xsimd::select(scaled < -most, -most, scaled));
-    const V other = xsimd::select(bias == V(-kInfinity), bias, scaled);
+    const V other = xsimd::select(removes, bias, scaled);
     Store(xsimd::select(xsimd::abs(bias) <= most, cut, other), row + x);
   }
 }
@@ -57,6 +59,7 @@ FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile<Lanes>& tile, co
       rows[r] = to;
       const char* row = Address(p.bias, head.b, h, i) + (block.first + j) * p.bias.stride[3];
       LoadRow(p.bias.type, row, p.bias.stride[3], n, to);
+      for (int64_t x = n; x < RoundUp(n, kLanes); ++x) to[x] = 0;
       if (step == BiasStep::kRemove) {
         KeepRemovals(n, to);
       } else if (p.bias_scales != nullptr) {
@@ -71,7 +74,6 @@ FOVEA_EMBEDDED_KERNEL void AddBias(const Head& head, const Tile<Lanes>& tile, co
       });
     } else {
       for (int r = 0; r < tile.count; ++r) {
-        for (int64_t x = n; x < RoundUp(n, kLanes); ++x) stage[r * kStageColumns + x] = 0;
         for (int64_t x = 0; x < n; x += kLanes) {
           float* at = s + tile.lanes.Index(r, j + x, kBlockKeys);
           Store(sum(Load(at), Load(rows[r] + x)), at);

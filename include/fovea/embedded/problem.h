@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "fovea/embedded/begin.h"
 #include "fovea/embedded/isa.h"
 #include "fovea/positions.h"
 #include "fovea/score_function.h"
@@ -31,13 +32,16 @@ enum class Error : int {
   kRing = 11,        // a ring that is not one of Tk rows, or rings together with kv_lengths
   kNullData = 12,    // no address for a tensor that has elements
   kScratch = 13,     // fewer bytes than LeastScratchBytes asks for, or no address
+  // Arithmetic that the compiler was allowed to rearrange (-funsafe-math-optimizations and the
+  // like), or a thread that does not round to nearest. Nothing was written.
+  kArithmetic = 14,
 };
 
 // "ok", "size", …; "unknown" for values outside the enumeration.
 constexpr const char* Name(Error error) {
   constexpr const char* kNames[] = {"ok",     "size",  "heads",     "unsupported", "type",
                                     "stride", "scale", "causal",    "window",      "offset",
-                                    "length", "ring",  "null data", "scratch"};
+                                    "length", "ring",  "null data", "scratch",     "arithmetic"};
   const int n = static_cast<int>(error);
   return n >= 0 && n < static_cast<int>(sizeof(kNames) / sizeof(kNames[0])) ? kNames[n] : "unknown";
 }
@@ -195,5 +199,7 @@ struct Problem {
 
 }  // namespace FOVEA_EMBEDDED_ISA
 }  // namespace fovea::embedded
+
+#include "fovea/embedded/end.h"
 
 #endif  // FOVEA_EMBEDDED_PROBLEM_H_

@@ -12,8 +12,8 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query rows. q rows are padded with
-// zeros to whole vectors.
+// s[r][j] = Σ_c k[j][c] · q[r][c], plus s[r][j] if `add`, for kKeys (≤ 4) keys and kRows query
+// rows. q rows are padded with zeros to whole vectors.
 template <int kKeys, int kRows, class T>
 FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
                                      const float* __restrict q, int64_t q_stride, int64_t dk,
@@ -24,7 +24,7 @@ FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
     FOVEA_EMBEDDED_UNROLL
     for (int j = 0; j < 4; ++j) sum[r][j] = V(0.0f);
   }
-  const auto add = [&](int64_t c, const auto& load) {
+  const auto multiply = [&](int64_t c, const auto& load) {
     V x[kKeys];
     FOVEA_EMBEDDED_UNROLL
     for (int j = 0; j < kKeys; ++j) x[j] = load(k + j * k_stride + c);
@@ -35,15 +35,17 @@ FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
       for (int j = 0; j < kKeys; ++j) sum[r][j] = xsimd::fma(x[j], y, sum[r][j]);
     }
   };
-  int64_t c = 0;
-  for (; c + kLanes <= dk; c += kLanes) add(c, [](const T* p) { return LoadWidened(p); });
-  if (c < dk) add(c, [&](const T* p) { return LoadWidened(p, dk - c); });
+  // The part of a vector comes first, while no sums need to be kept over its calls of memcpy.
+  const int64_t whole = dk / kLanes * kLanes;
+  if (whole < dk) multiply(whole, [&](const T* p) { return LoadWidened(p, dk - whole); });
+  for (int64_t c = 0; c < whole; c += kLanes)
+    multiply(c, [](const T* p) { return LoadWidened(p); });
   FOVEA_EMBEDDED_UNROLL
   for (int r = 0; r < kRows; ++r) SumsOfLanes(sum[r], s + r * s_stride, kKeys);
 }
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
-// channels, of which the last holds `last` (≤ kLanes).
+// channels, of which the last holds `last` (≤ kLanes); the sum starts from zero.
 template <int kChannels, int kRows, class T>
 FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stride,
                                       const float* __restrict p, int64_t p_stride, int64_t keys,
@@ -52,9 +54,8 @@ FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stri
   V sum[kRows][kChannels];
   FOVEA_EMBEDDED_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    const V a(alpha[r]);
     FOVEA_EMBEDDED_UNROLL
-    for (int c = 0; c < kChannels; ++c) sum[r][c] = Load(o + r * o_stride + c * kLanes) * a;
+    for (int c = 0; c < kChannels; ++c) sum[r][c] = V(0.0f);
   }
   for (int64_t j = 0; j < keys; ++j, values += v_stride) {
     V pv[kRows];
@@ -70,8 +71,12 @@ FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stri
   }
   FOVEA_EMBEDDED_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    const V a(alpha[r]);
     FOVEA_EMBEDDED_UNROLL
-    for (int c = 0; c < kChannels; ++c) Store(sum[r][c], o + r * o_stride + c * kLanes);
+    for (int c = 0; c < kChannels; ++c) {
+      float* to = o + r * o_stride + c * kLanes;
+      Store(xsimd::fma(Load(to), a, sum[r][c]), to);
+    }
   }
 }
 
@@ -79,6 +84,8 @@ FOVEA_EMBEDDED_HOT void RowAccumulate(const T* __restrict values, int64_t v_stri
 struct RowF32 {
   using Lanes = LanesAreKeys;
   static constexpr bool kReadsF16 = true;  // K and V, in place
+  // Channels whose products are summed in chains of at most kChain, one for each lane.
+  static constexpr int64_t kRun = kChain * kLanes;
   // vectors of O in registers, for four rows
   static constexpr int kChannels = kManyRegisters ? 4 : 2;
 
@@ -95,8 +102,20 @@ struct RowF32 {
       InRuns<4, 1>(tile.count, [&](auto rows, int64_t r) {
         InRuns<4, 1>(end - first, [&](auto keys, int64_t j) {
           ahead.Step();
-          RowScores<keys.value, rows.value>(k.Row<T>(first + j), k.stride, tile.q + r * q_stride,
-                                            q_stride, dk, s + r * kStride + first + j, kStride);
+          const T* const k_rows = k.Row<T>(first + j);
+          const float* const q_rows = tile.q + r * q_stride;
+          float* const sums = s + r * kStride + first + j;
+          RowScores<keys.value, rows.value>(k_rows, k.stride, q_rows, q_stride, Least(dk, kRun),
+                                            sums, kStride);
+          for (int64_t c = kRun; c < dk; c += kRun) {
+            float more[rows.value * keys.value];
+            RowScores<keys.value, rows.value>(k_rows + c, k.stride, q_rows + c, q_stride,
+                                              Least(dk - c, kRun), more, keys.value);
+            for (int x = 0; x < rows.value; ++x) {
+              for (int y = 0; y < keys.value; ++y)
+                sums[x * kStride + y] += more[x * keys.value + y];
+            }
+          }
         });
       });
     });

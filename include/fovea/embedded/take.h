@@ -121,35 +121,38 @@ struct Matrix {
   }
 };
 
-// The consecutive rows that hold keys from `first` on: a ring is two ascending runs at most.
+// The block of keys from `first` on.
 inline Block NextBlock(const Head& head, int64_t first, int64_t end) {
   Block block = {first, Least(kBlockKeys - first % kBlockKeys, end - first),
-                 first + head.sequence.first_row};
+                 first + head.sequence.first_row, 0};
   const int64_t wrap = head.sequence.rows;
-  if (block.row >= wrap) {
-    block.row -= wrap;
-  } else {
-    block.n = Least(block.n, wrap - block.row);
-  }
+  if (block.row >= wrap) block.row -= wrap;
+  block.straight = Least(block.n, wrap - block.row);
   return block;
 }
 
-// n rows of K or V from `row` on: in place where the micro-kernels can read them, else a copy in
-// f32.
+// The rows of a block of K or V, times `factor` (of values; a power of two): in place where the
+// micro-kernels can read them, else a copy in f32.
 template <class Engine>
-Matrix Take(const Head& head, const Tensor& tensor, int64_t row, int64_t n, int64_t d,
+Matrix Take(const Head& head, const Tensor& tensor, const Block& block, int64_t d, float factor,
             float* copy) {
-  const char* first = Address(tensor, head.b, head.kv_head, row);
+  const char* first = Address(tensor, head.b, head.kv_head, block.row);
   const int64_t size = SizeOf(tensor.type), row_stride = tensor.stride[2];
   const bool plain = tensor.stride[3] == size && row_stride % size == 0 &&
                      reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size) == 0;
   const bool aliased =
       Engine::Lanes::kKeyStep == 1 && row_stride != 0 && row_stride % kAliasing == 0;
-  if (plain && !aliased && (Engine::kReadsF16 || tensor.type == Type::kF32))
+  if (plain && !aliased && block.straight == block.n && factor == 1 &&
+      (Engine::kReadsF16 || tensor.type == Type::kF32))
     return {first, row_stride / size, tensor.type};
   const int64_t stride = CopiedStride(d);
-  for (int64_t j = 0; j < n; ++j)
-    LoadRow(tensor.type, first + j * row_stride, tensor.stride[3], d, copy + j * stride);
+  for (int64_t j = 0; j < block.n; ++j) {
+    const int64_t row = j < block.straight ? block.row + j : j - block.straight;
+    float* const to = copy + j * stride;
+    LoadRow(tensor.type, Address(tensor, head.b, head.kv_head, row), tensor.stride[3], d, to);
+    if (factor == 1) continue;
+    for (int64_t c = 0; c < d; ++c) to[c] *= factor;
+  }
   return {copy, stride};
 }
 

@@ -10,7 +10,12 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-constexpr int64_t kBlockKeys = 64;  // S of a tile stays in L1
+// The segment of sums over keys (sums.h); S of a tile stays in L1.
+constexpr int64_t kBlockKeys = 64;
+constexpr int64_t kGroupKeys = 16 * kBlockKeys;
+// Terms of q·k that are summed in one chain; longer heads are sums of such sums, since rounding
+// grows with the chain.
+constexpr int64_t kChain = 128;
 // query rows that reuse a block of K and V, scratch permitting
 constexpr int kItemRows = 128;
 constexpr int64_t kStageColumns = 64;  // of rows on their way from or to another layout
@@ -20,13 +25,53 @@ constexpr int64_t kAliasing = 4096;
 constexpr size_t kAlignment = 64;
 constexpr int kMostTiles = kItemRows > 2 * kLanes ? kItemRows / (2 * kLanes) : 1;
 
+// ---- head, block and tile
+
+// One KV head of one sequence.
+struct Head {
+  const Problem* problem;
+  Sequence sequence;
+  int64_t b, kv_head, group;
+  float scale;
+
+  // What q·k of query head h is multiplied by.
+  double ScaleOf(int64_t h) const {
+    const double whole = static_cast<double>(scale);
+    return problem->head_scales == nullptr ? whole
+                                           : whole * static_cast<double>(problem->head_scales[h]);
+  }
+};
+
+// Keys [first, first + n) in rows of K and V from `row` on; those behind the first `straight` of
+// them in rows from 0 on, where a ring begins again.
+struct Block {
+  int64_t first, n, row, straight;
+};
+
+template <class Lanes>
+struct Tile {
+  Lanes lanes;
+  int64_t first_row;  // stacked row r is query r / group of head r % group
+  int count;
+  float *q, *o, *o_total;            // o: of the group of keys at hand; o_total: of those before
+  float *m, *l, *m_total, *l_total;  // per row
+  float* exponent[2];                // per row: scores must be multiplied by both
+  bool has_exponents;
+  bool has_total;       // a group was joined
+  bool has_open_group;  // o and l have changed since
+  KeyRange any;         // every key that some row sees lies in here
+  KeyRange all;         // every row sees these
+
+  static constexpr int kNumbersOfRow = 6;  // m, l, their totals and exponents
+};
+
 // ---- scratch
 
-// Where the arrays of an item lie in scratch: offsets in bytes. m, l, exponents, q and o hold all
-// tiles one behind the other.
+// Where the arrays of an item lie in scratch: offsets in bytes. The tiles themselves, q, o,
+// o_total, of_rows and exponents hold all tiles one behind the other.
 struct ScratchLayout {
-  size_t q = 0, o = 0, m = 0, l = 0, exponents = 0, alpha = 0, values = 0, s = 0, stage = 0, k = 0,
-         v = 0, bytes = 0;
+  size_t tiles = 0, q = 0, o = 0, o_total = 0, of_rows = 0, alpha = 0, values = 0, s = 0, stage = 0,
+         k = 0, v = 0, bytes = 0;
 };
 
 // Copied rows of K and V: whole vectors, and never a multiple of 1 KiB apart (kAliasing).
@@ -53,11 +98,11 @@ constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64
         (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
     return at;
   };
+  w.tiles = take(tiles * static_cast<int64_t>(sizeof(Tile<Lanes>) / sizeof(float)));
   w.q = take(tiles * lanes.Floats(dk));
   w.o = take(tiles * lanes.Floats(dv));
-  w.m = take(tiles * tile_rows);
-  w.l = take(tiles * tile_rows);
-  w.exponents = take(tiles * 2 * tile_rows);
+  w.o_total = take(tiles * lanes.Floats(dv));
+  w.of_rows = take(tiles * Tile<Lanes>::kNumbersOfRow * tile_rows);
   w.alpha = take(tile_rows);
   w.values = take(2 * tile_rows);
   w.s = take(lanes.Floats(kBlockKeys));
@@ -69,39 +114,7 @@ constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64
   return w;
 }
 
-// ---- head, block and tile
-
-// One KV head of one sequence.
-struct Head {
-  const Problem* problem;
-  Sequence sequence;
-  int64_t b, kv_head, group;
-  float scale;
-
-  // What q·k of query head h is multiplied by.
-  double ScaleOf(int64_t h) const {
-    const double whole = static_cast<double>(scale);
-    return problem->head_scales == nullptr ? whole
-                                           : whole * static_cast<double>(problem->head_scales[h]);
-  }
-};
-
-// Keys [first, first + n) in consecutive rows of K and V, the first of them `row`.
-struct Block {
-  int64_t first, n, row;
-};
-
-template <class Lanes>
-struct Tile {
-  Lanes lanes;
-  int64_t first_row;  // stacked row r is query r / group of head r % group
-  int count;
-  float *q, *o, *m, *l;
-  float* exponent[2];  // per row: scores must be multiplied by both
-  bool has_exponents;
-  KeyRange any;  // every key that some row sees lies in here
-  KeyRange all;  // every row sees these
-};
+// ---- what they are made of
 
 // f(r, h, i) for the tile's rows: query i of head h.
 template <class Lanes, class F>

@@ -24,10 +24,6 @@ void InTileRuns(int64_t n, const F& f) {
   }
 }
 
-// Terms of q·k that are summed in one chain; longer heads are sums of such sums, since rounding
-// grows with the chain.
-constexpr int64_t kChain = 128;
-
 // s[j][:] = Σ_c k[j][c] · q[c][:], plus s[j][:] if `add`, for kKeys keys and kVectors vectors of
 // queries.
 template <int kKeys, int kVectors>
@@ -63,7 +59,8 @@ FOVEA_EMBEDDED_HOT void TileScores(const float* __restrict k, int64_t k_stride,
   }
 }
 
-// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels.
+// o[c][:] = alpha[:] · o[c][:] + Σ_j v[j][c] · p[j][:] for kChannels channels; the sum starts from
+// zero.
 template <int kChannels, int kVectors>
 FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v_stride,
                                        const float* __restrict p, int64_t keys,
@@ -71,10 +68,9 @@ FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v
   constexpr int kRows = kVectors * kLanes;
   V sum[kChannels][kVectors];
   FOVEA_EMBEDDED_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
-    const V a = Load(alpha + v * kLanes);
+  for (int c = 0; c < kChannels; ++c) {
     FOVEA_EMBEDDED_UNROLL
-    for (int c = 0; c < kChannels; ++c) sum[c][v] = Load(o + c * kRows + v * kLanes) * a;
+    for (int v = 0; v < kVectors; ++v) sum[c][v] = V(0.0f);
   }
   for (int64_t j = 0; j < keys; ++j, values += v_stride, p += kRows) {
     V pv[kVectors];
@@ -88,9 +84,13 @@ FOVEA_EMBEDDED_HOT void TileAccumulate(const float* __restrict values, int64_t v
     }
   }
   FOVEA_EMBEDDED_UNROLL
-  for (int c = 0; c < kChannels; ++c) {
+  for (int v = 0; v < kVectors; ++v) {
+    const V a = Load(alpha + v * kLanes);
     FOVEA_EMBEDDED_UNROLL
-    for (int v = 0; v < kVectors; ++v) Store(sum[c][v], o + c * kRows + v * kLanes);
+    for (int c = 0; c < kChannels; ++c) {
+      float* to = o + c * kRows + v * kLanes;
+      Store(xsimd::fma(Load(to), a, sum[c][v]), to);
+    }
   }
 }
 

@@ -1,0 +1,23 @@
+// Closes what begin.h opened.
+#pragma GCC diagnostic pop
+
+#pragma pop_macro("I")
+#pragma pop_macro("F")
+#pragma pop_macro("B")
+#pragma pop_macro("Always")
+#pragma pop_macro("Success")
+#pragma pop_macro("Status")
+#pragma pop_macro("False")
+#pragma pop_macro("True")
+#pragma pop_macro("Bool")
+#pragma pop_macro("None")
+#pragma pop_macro("OUT")
+#pragma pop_macro("IN")
+#pragma pop_macro("interface")
+#pragma pop_macro("small")
+#pragma pop_macro("far")
+#pragma pop_macro("near")
+#pragma pop_macro("round")
+#pragma pop_macro("abs")
+#pragma pop_macro("max")
+#pragma pop_macro("min")
