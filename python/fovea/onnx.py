@@ -55,6 +55,9 @@ def attention(
     present_key and present_value are new arrays where there is a past, else views of K and V. A mask that is shorter than the keys, which the operator allows, is
     copied if qk_matmul_output is asked for; nothing else is copied. Raises what fovea.attention raises. Thread-safe.
     """
+    for name, x in (("Q", Q), ("K", K), ("V", V), ("attn_mask", attn_mask), ("past_key", past_key), ("past_value", past_value), ("nonpad_kv_seqlen", nonpad_kv_seqlen)):
+        if isinstance(x, np.ma.MaskedArray):  # joined with others it would lose its mask here
+            raise TypeError(f"{name} is a masked array, whose mask would be lost: use filled(), or attn_mask")
     if (past_key is None) != (past_value is None):
         raise ValueError("past_key and past_value: expected both or none")
     if past_key is not None and nonpad_kv_seqlen is not None:

@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #include "formats.h"
+#include "numbers.h"
 
 namespace fovea::python {
 namespace {
@@ -59,13 +60,13 @@ template <class T>
 std::vector<T> Numbers(nb::handle sequence, const char* name) {
   std::vector<T> numbers;
   numbers.reserve(nb::len(sequence));
+  const std::string item_of = "an item of " + std::string(name);
   for (nb::handle item : sequence) {
-    T number{};
-    if (!nb::try_cast(item, number)) {
-      Raise(PyExc_TypeError, std::string(name) + " holds a " + TypeName(item) + ", expected " +
-                                 (std::is_integral_v<T> ? "integers" : "numbers"));
+    if constexpr (std::is_integral_v<T>) {
+      numbers.push_back(Integer(item, item_of.c_str(), "an integer of 64 bits"));
+    } else {
+      numbers.push_back(Float(item, item_of.c_str(), "a number"));
     }
-    numbers.push_back(number);
   }
   return numbers;
 }
@@ -91,6 +92,11 @@ Borrower::~Borrower() {
 
 MutableTensorView Borrower::Borrow(nb::handle array, const char* name, bool writable, bool bits) {
   const TypeInfo info = InfoOf(array);
+  if (info.is_masked) {
+    Raise(PyExc_TypeError,
+          std::string(name) +
+              " is a masked array, whose mask would be lost: use filled(), or mask= of this call");
+  }
   if (info.is_torch) CheckTorch(array, name);
   switch (info.protocol) {
     case TypeInfo::Protocol::kExchange:
