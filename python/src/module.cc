@@ -17,6 +17,7 @@
 #include "fovea/merge.h"
 #include "fovea/version.h"
 #include "numbers.h"
+#include "operator.h"
 #include "overlap.h"
 #include "pool.h"
 #include "running.h"
@@ -375,6 +376,9 @@ NB_MODULE(_core, m) {
            nb::arg("repeats"))
       .def("__str__", &PlanObject::ToString);
 
+  m.def("_operator", &RunOperator, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+        nb::arg("attn_mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("groups"),
+        nb::arg("threads"), nb::arg("second"), nb::arg("options").none(), nb::arg("out").none());
   m.def("_cpu_quota", &CpuQuota, nb::arg("root"));
   m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("repeats"));

@@ -171,6 +171,18 @@ const char* KeywordOf(const TensorRow& row) {
   return row.name;
 }
 
+size_t TensorOf(const char* keyword) {
+  size_t index = 0, found = kTensorCount;
+  const Problem problem;
+  ForEachTensor(
+      [&](const TensorRow& row, const auto&) {
+        if (std::strcmp(KeywordOf(row), keyword) == 0) found = index;
+        ++index;
+      },
+      problem);
+  return found;
+}
+
 void Options::Read(const nb::kwargs& keywords, Kind kind) {
   PyObject *name, *object;
   Py_ssize_t position = 0;
