@@ -120,6 +120,12 @@ def _self_test() -> None:
                 raise RuntimeError(f"fovea.torch.patch(): through {name} of PyTorch {torch.__version__} a result is off by {error}")
 
 
+def _forget_choices() -> None:
+    """PyTorch's dispatcher in Python, which compilers use, remembers which kernel an operator has for a key."""
+    for name in _SCHEMAS:
+        getattr(torch.ops.aten, name.removeprefix("aten::")).default._dispatch_cache.clear()
+
+
 def _install() -> None:
     global _library, _previous_flash, _tested
     if not _tested:
@@ -133,11 +139,13 @@ def _install() -> None:
             library.impl(_FLASH.removeprefix("aten::"), _flash, "CPU", with_keyset=True)
             for key in ("CPU", "AutogradCPU"):
                 library.impl(_MATH.removeprefix("aten::"), _math, key, with_keyset=True)
+        _forget_choices()
         if not _tested:
             _self_test()
             _tested = True
     except BaseException:
         library._destroy()
+        _forget_choices()
         raise
     _library = library
     flop_registry.setdefault(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, sdpa_flop)
@@ -147,6 +155,7 @@ def _remove() -> None:
     global _library, _previous_flash
     _library._destroy()
     _library = None
+    _forget_choices()
     flop_registry.pop(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, None)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from torch.autograd import forward_ad
-from torch.overrides import _get_overloaded_args, handle_torch_function, has_torch_function
+from torch.overrides import handle_torch_function, has_torch_function
 
 from . import _core, _operator
 from ._operator import FallbackWarning, threads, warn_once_and_now, why_not
@@ -27,6 +27,7 @@ from ._patch import patched
 
 __all__ = ["FallbackWarning", "patch", "scaled_dot_product_attention"]
 
+_none_of_its_own = torch._C._disabled_torch_function_impl
 _torch_sdpa = F.scaled_dot_product_attention
 
 
@@ -51,7 +52,8 @@ def scaled_dot_product_attention(
     """
     tensors = (query, key, value, attn_mask)
     if has_torch_function(tensors):
-        if not _get_overloaded_args(tensors):  # nobody's tensors, but somebody listens
+        if not any(type(x) is not torch.Tensor and x is not None and type(x).__torch_function__ is not _none_of_its_own for x in tensors):
+            # They are nobody's, but somebody listens to all functions.
             return handle_torch_function(scaled_dot_product_attention, tensors, query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal,
                                          scale=scale, enable_gqa=enable_gqa)  # fmt: skip
         reason = "the tensors are of classes that have functions of their own (__torch_function__)"

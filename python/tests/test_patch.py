@@ -138,10 +138,6 @@ def seeded(make):
     return make().eval()
 
 
-def mha():
-    return seeded(lambda: torch.nn.MultiheadAttention(D, 2, batch_first=True)), (q[0], q[0], q[0])
-
-
 def no_fast_path(function):
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -183,6 +179,7 @@ CASES = {
     "groups": lambda: sdpa(q, k[:, :1], v[:, :1], enable_gqa=True),
     "groups without the flag": lambda: sdpa(randn(1, 4, T, D), k, v),
     "other sizes of values": lambda: sdpa(q, k, v[..., :3], is_causal=True),
+    "other sizes of values, tokens before heads": lambda: sdpa(*(randn(B, T, H, n, seed=n).transpose(1, 2) for n in (D, D, 3))),
     "three axes": lambda: sdpa(q[0], k[0], v[0], mask),
     "two axes": lambda: sdpa(q[0, 0], k[0, 0], v[0, 0]),
     "five axes": lambda: sdpa(q[None], k[None], v[None], mask),
@@ -214,7 +211,7 @@ CASES = {
     "export": exported(False, Residual()),
     "export, other sizes of values": exported(False, Residual(3)),
     "script": lambda: scripted(Residual(), q2),
-    "script of MultiheadAttention": lambda: no_fast_path(lambda: scripted(mha()[0], *mha()[1])[0]),
+    "script of MultiheadAttention": lambda: no_fast_path(lambda: scripted(seeded(lambda: torch.nn.MultiheadAttention(D, 2, batch_first=True)), q[0], q[0], q[0])[0]),
     "script of TransformerEncoderLayer": lambda: no_fast_path(lambda: scripted(seeded(lambda: torch.nn.TransformerEncoderLayer(D, 2, 16, batch_first=True)), q[0])),
     "deepcopy and pickle": lambda: pickle.loads(pickle.dumps(copy.deepcopy(F.scaled_dot_product_attention)))(q, k, v),
     "subclass": subclass,
@@ -287,8 +284,9 @@ def calls(monkeypatch):
     return seen
 
 
-# Where PyTorch computes, as it must or as somebody asked.
+# Where PyTorch computes: as it must, as somebody asked, or as it does without asking for either kernel.
 PYTORCHS = {
+    "nested", "script of MultiheadAttention", "no queries", "no keys", "no sequences",
     "float64", "head size 0", "value size 0", "more values than keys", "sdpa_kernel", "fake", "meta", "jvp", "jvp of three axes", "grad of three axes", "vmap of three axes",
     "gradients, other sizes of values", "gradients, bias", "trace, other sizes of values", "trace, three axes", "export, other sizes of values", "types that differ",
 }  # fmt: skip

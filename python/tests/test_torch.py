@@ -186,7 +186,7 @@ def test_fallbacks_warn_once_for_each_reason():
         with pytest.warns(fovea.torch.FallbackWarning, match="sdpa_kernel"), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             F.scaled_dot_product_attention(q, q, q)
     with pytest.warns(fovea.torch.FallbackWarning, match="meta"):
-        fovea.torch.scaled_dot_product_attention(q.to("meta"), q.to("meta"), q.double().to("meta"))
+        fovea.torch.scaled_dot_product_attention(*(q.double().to("meta"),) * 3)
 
 
 @pytest.fixture
