@@ -2,7 +2,7 @@
 
 from _ctypes import CFuncPtr
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
+from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypedDict, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,11 @@ class _Tensor(_SupportsDLPack, Protocol):  # torch.Tensor, where there is PyTorc
 
 _Array = _SupportsDLPack | npt.NDArray[Any] | Buffer
 _ArrayT = TypeVar("_ArrayT", bound=npt.NDArray[Any] | _Tensor)
-_Integers = _Array | list[int] | tuple[int, ...]
-_Floats = _Array | list[float] | list[int] | tuple[float, ...]
+_Integer = SupportsIndex  # Python's, NumPy's, arrays of no axes
+_Number = SupportsFloat | SupportsIndex
+_Bool = bool | np.bool_
+_Integers = _Array | list[int] | tuple[_Integer, ...]
+_Floats = _Array | list[float] | list[int] | tuple[_Number, ...]
 _Context = int | Buffer | npt.NDArray[Any] | None
 
 class _Compiled(Protocol):  # what numba.cfunc returns
@@ -28,10 +31,10 @@ _Function = int | CFuncPtr | _Compiled
 _Layout = Literal["BHTD", "BTHD"] | None
 
 class _Options(TypedDict, total=False):
-    scale: float | None
-    causal: Literal["top-left", "bottom-right", "top_left", "bottom_right"] | bool | None
-    window: tuple[int | None, int | None] | None
-    query_offset: int | _Integers | None
+    scale: _Number | None
+    causal: Literal["top-left", "bottom-right", "top_left", "bottom_right"] | _Bool | None
+    window: tuple[_Integer | None, _Integer | None] | None
+    query_offset: _Integer | _Integers | None
     q_lengths: _Integers | None
     kv_lengths: _Integers | None
     cu_seqlens_q: _Integers | None
@@ -39,20 +42,20 @@ class _Options(TypedDict, total=False):
     bias: _Array | None
     mask: _Array | None
     mask_bits: _Array | None
-    mask_shape: list[int] | tuple[int, ...] | None
-    block_map: tuple[_Array, int, int] | None
+    mask_shape: list[int] | tuple[_Integer, ...] | None
+    block_map: tuple[_Array, _Integer, _Integer] | None
     parents: _Array | None
     key_ranges: _Array | None
     head_scales: _Floats | None
     bias_scales: _Floats | None
     score_function: _Function | tuple[_Function, _Context] | None
     alibi_slopes: _Floats | None
-    softcap: float | None
+    softcap: _Number | None
     sinks: _Floats | None
     score_stage: Literal["scaled", "softcapped", "masked", "weights"] | None
     layout: _Layout
     out_layout: _Layout
-    threads: int | None
+    threads: _Integer | None
 
 class _Choices(TypedDict, total=False):
     isa: str | None
@@ -66,14 +69,14 @@ class _RunOptions(_Options, total=False):
     lse: _Array | None
     weights: _Array | None
     scores: _Array | None
-    return_lse: bool | None
-    return_weights: bool | None
-    return_scores: bool | None
+    return_lse: _Bool | None
+    return_weights: _Bool | None
+    return_scores: _Bool | None
 
 class _PlanOptions(_RunOptions, _Choices, total=False):
-    max_queries: int | None
-    max_keys: int | None
-    fixed_mask: bool | None
+    max_queries: _Integer | None
+    max_keys: _Integer | None
+    fixed_mask: _Bool | None
 
 __version__: str
 
@@ -117,9 +120,9 @@ def attention(
     v: _Array,
     *,
     out: _Array | None = None,
-    return_lse: bool | None = None,
-    return_weights: bool | None = None,
-    return_scores: bool | None = None,
+    return_lse: _Bool | None = None,
+    return_weights: _Bool | None = None,
+    return_scores: _Bool | None = None,
     lse: _Array | None = None,
     weights: _Array | None = None,
     scores: _Array | None = None,
@@ -130,7 +133,7 @@ class Plan:
     def __init__(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_PlanOptions]) -> None: ...
     def run(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_RunOptions]) -> Any: ...
     def update(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_RunOptions]) -> None: ...
-    def workspace_bytes(self, threads: int = 1) -> int: ...
+    def workspace_bytes(self, threads: _Integer = 1) -> int: ...
     @property
     def isa(self) -> str: ...
     @property
@@ -147,9 +150,9 @@ class Plan:
     def tasks(self) -> int: ...
 
 def merge(parts: Iterable[tuple[_Array, _Array] | list[Any]], out: _Array | None = None, lse: _Array | None = None) -> tuple[Any, Any]: ...
-def alibi_slopes(heads: int, max_bias: float = 8.0) -> npt.NDArray[np.float32]: ...
+def alibi_slopes(heads: _Integer, max_bias: _Number = 8.0) -> npt.NDArray[np.float32]: ...
 def targets() -> list[str]: ...
 def compiled_targets() -> list[str]: ...
 def active_target() -> str: ...
-def set_threads(threads: int) -> None: ...
+def set_threads(threads: _Integer) -> None: ...
 def get_threads() -> int: ...

@@ -16,7 +16,7 @@ from . import _core
 
 __all__ = ["attention", "operator"]
 
-_FLOAT, _FLOAT16, _BFLOAT16 = 1, 10, 16  # onnx.TensorProto
+_FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16  # onnx.TensorProto
 _STAGES = {0: "scaled", 1: "softcapped", 2: "masked", 3: "weights"}
 
 
@@ -50,17 +50,22 @@ def attention(
     """Y, present_key, present_value and qk_matmul_output (None unless it is asked for) of NumPy arrays.
 
     Q is [B, Hq, Tq, dk] or [B, Tq, Hq·dk] with q_num_heads, K and V likewise with kv_num_heads; past_key and past_value [B, Hkv, P, d]. Y has Q's rank and type. The
-    attributes have the operator's names, defaults and meaning; the softmax is float32 in any case, which is what softmax_precision may ask for (or less).
+    attributes have the operator's names, defaults and meaning. The softmax is float32 whatever softmax_precision asks for. Where it asks for double that is as good: results
+    have the type of Q, float32 at most, and lie within 1e-5·max|V| of exact attention, for any number of keys, while scores, which are float32 products in either case, are
+    no more exact than float32.
 
     present_key and present_value are new arrays where there is a past, else views of K and V. A mask that is shorter than the keys, which the operator allows, is
     copied if qk_matmul_output is asked for; nothing else is copied. Raises what fovea.attention raises. Thread-safe.
     """
+    for name, x in (("Q", Q), ("K", K), ("V", V), ("attn_mask", attn_mask), ("past_key", past_key), ("past_value", past_value), ("nonpad_kv_seqlen", nonpad_kv_seqlen)):
+        if isinstance(x, np.ma.MaskedArray):  # joined with others it would lose its mask here
+            raise TypeError(f"{name} is a masked array, whose mask would be lost: use filled(), or attn_mask")
     if (past_key is None) != (past_value is None):
         raise ValueError("past_key and past_value: expected both or none")
     if past_key is not None and nonpad_kv_seqlen is not None:
         raise ValueError("nonpad_kv_seqlen and past_key are both given")
-    if softmax_precision not in (None, 0, _FLOAT, _FLOAT16, _BFLOAT16):
-        raise _core.UnsupportedError(f"softmax_precision = {softmax_precision}, expected float32 ({_FLOAT}) or less")
+    if softmax_precision not in (None, 0, _FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16):
+        raise ValueError(f"softmax_precision = {softmax_precision}, expected that of a type of floats: {_FLOAT}, {_FLOAT16}, {_DOUBLE} or {_BFLOAT16}")
     if qk_matmul_output_mode not in _STAGES:
         raise ValueError(f"qk_matmul_output_mode = {qk_matmul_output_mode}, expected 0, 1, 2 or 3")
     if not Q.ndim == K.ndim == V.ndim or Q.ndim not in (3, 4):

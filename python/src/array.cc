@@ -1,9 +1,11 @@
 #include "array.h"
 
+#include <algorithm>
 #include <string>
 
 #include "errors.h"
 #include "formats.h"
+#include "numbers.h"
 
 namespace fovea::python {
 namespace {
@@ -59,13 +61,13 @@ template <class T>
 std::vector<T> Numbers(nb::handle sequence, const char* name) {
   std::vector<T> numbers;
   numbers.reserve(nb::len(sequence));
+  const std::string item_of = "an item of " + std::string(name);
   for (nb::handle item : sequence) {
-    T number{};
-    if (!nb::try_cast(item, number)) {
-      Raise(PyExc_TypeError, std::string(name) + " holds a " + TypeName(item) + ", expected " +
-                                 (std::is_integral_v<T> ? "integers" : "numbers"));
+    if constexpr (std::is_integral_v<T>) {
+      numbers.push_back(Integer(item, item_of.c_str(), "an integer of 64 bits"));
+    } else {
+      numbers.push_back(Float(item, item_of.c_str(), "a number"));
     }
-    numbers.push_back(number);
   }
   return numbers;
 }
@@ -91,7 +93,12 @@ Borrower::~Borrower() {
 
 MutableTensorView Borrower::Borrow(nb::handle array, const char* name, bool writable, bool bits) {
   const TypeInfo info = InfoOf(array);
-  if (info.is_torch) CheckTorch(array, name);
+  if (info.is_masked) {
+    Raise(PyExc_TypeError,
+          std::string(name) +
+              " is a masked array, whose mask would be lost: use filled(), or mask= of this call");
+  }
+  if (info.is_torch && !trusted_) CheckTorch(array, name);
   switch (info.protocol) {
     case TypeInfo::Protocol::kExchange:
       return FromExchange(info, array, name, writable, bits);
@@ -248,25 +255,29 @@ Library LibraryOf(nb::handle array) {
   return InfoOf(array).is_torch ? Library::kTorch : Library::kNumpy;
 }
 
-namespace {
-
 // By PyTorch's allocator, without its Python: half the time of torch.empty.
-nb::object EmptyTorch(DType dtype, int rank, const int64_t* shape, void** data) {
+nb::object EmptyTorch(DType dtype, int rank, const int64_t* dense_shape, const int64_t* shape,
+                      const int64_t* strides, void** data) {
   static const TypeInfo info = InfoOf(Torch().empty(0));
   if (info.exchange == nullptr) {
-    nb::object axes = nb::steal(PyTuple_New(rank));
-    for (int a = 0; a < rank; ++a) PyTuple_SetItem(axes.ptr(), a, PyLong_FromLongLong(shape[a]));
-    nb::object tensor =
-        Torch().empty(axes, nb::arg("dtype") = Torch().dtypes[static_cast<size_t>(dtype)]);
+    const auto tuple = [rank](const int64_t* numbers) {
+      nb::object axes = nb::steal(PyTuple_New(rank));
+      for (int a = 0; a < rank; ++a)
+        PyTuple_SetItem(axes.ptr(), a, PyLong_FromLongLong(numbers[a]));
+      return axes;
+    };
+    nb::object tensor = Torch().empty(
+        tuple(dense_shape), nb::arg("dtype") = Torch().dtypes[static_cast<size_t>(dtype)]);
     *data = Borrower().Output(tensor, "out").data;
-    return tensor;
+    if (strides == nullptr) return tensor;
+    return tensor.attr("as_strided")(tuple(shape), tuple(strides));
   }
   DLTensor prototype = {};
   prototype.device = {kDLCPU, 0};
   prototype.ndim = rank;
   prototype.dtype = {static_cast<uint8_t>(dtype == DType::kBF16 ? kDLBfloat : kDLFloat),
                      static_cast<uint8_t>(8 * SizeOf(dtype)), 1};
-  prototype.shape = const_cast<int64_t*>(shape);
+  prototype.shape = const_cast<int64_t*>(dense_shape);
   DLManagedTensorVersioned* managed = nullptr;
   const auto set_error = [](void*, const char*, const char* message) {
     PyErr_SetString(PyExc_MemoryError, message);
@@ -274,11 +285,17 @@ nb::object EmptyTorch(DType dtype, int rank, const int64_t* shape, void** data) 
   if (info.exchange->managed_tensor_allocator(&prototype, &managed, nullptr, set_error) != 0)
     throw nb::python_error();
   *data = managed->dl_tensor.data;
+  if (strides != nullptr) {
+    std::copy(shape, shape + rank, managed->dl_tensor.shape);
+    std::copy(strides, strides + rank, managed->dl_tensor.strides);
+  }
   void* tensor = nullptr;
   if (info.exchange->managed_tensor_to_py_object_no_sync(managed, &tensor) != 0)
     throw nb::python_error();
   return nb::steal(static_cast<PyObject*>(tensor));
 }
+
+namespace {
 
 nb::object EmptyNumpy(DType dtype, int rank, const int64_t* shape, void** data) {
   nb::object axes = nb::steal(PyTuple_New(rank));
@@ -298,7 +315,7 @@ nb::object EmptyNumpy(DType dtype, int rank, const int64_t* shape, void** data) 
 }  // namespace
 
 nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, void** data) {
-  return library == Library::kTorch ? EmptyTorch(dtype, rank, shape, data)
+  return library == Library::kTorch ? EmptyTorch(dtype, rank, shape, nullptr, nullptr, data)
                                     : EmptyNumpy(dtype, rank, shape, data);
 }
 

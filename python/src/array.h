@@ -29,6 +29,9 @@ class Borrower {
   Borrower(const Borrower&) = delete;
   Borrower& operator=(const Borrower&) = delete;
 
+  // PyTorch's dispatcher has seen to gradients and lazy views of the tensors that follow.
+  void TrustTensors() { trusted_ = true; }
+
   // `name` is that of the argument, for messages. Ranks 1 to 4.
   TensorView Input(nb::handle array, const char* name) {
     return Const(Borrow(array, name, false, false));
@@ -59,6 +62,7 @@ class Borrower {
 
   enum class GradMode { kUnknown, kOff, kOn };  // PyTorch's, asked for once per call
   GradMode grad_mode_ = GradMode::kUnknown;
+  bool trusted_ = false;
   static constexpr int kFewBuffers = 6;
   Py_buffer few_[kFewBuffers];  // most calls have no more
   int n_few_ = 0;
@@ -73,6 +77,11 @@ Library LibraryOf(nb::handle array);
 // A new array of floats of `library`, dense in C order, not initialised; *data is where its
 // elements are.
 nb::object Empty(Library library, DType dtype, int rank, const int64_t* shape, void** data);
+
+// A new tensor of PyTorch on the memory of a dense one of `dense_shape`: its axes are `shape`, with
+// `strides` in elements.
+nb::object EmptyTorch(DType dtype, int rank, const int64_t* dense_shape, const int64_t* shape,
+                      const int64_t* strides, void** data);
 
 }  // namespace fovea::python
 

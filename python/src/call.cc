@@ -55,6 +55,7 @@ bool HasLayout(const TensorRow& row) { return row.shape.rank == 4 && row.require
 
 Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
     : options_(options), library_(LibraryOf(q)) {
+  if (options.for_dispatcher) borrower_.TrustTensors();
   problem_.score = options.score;
   problem_.score_stage = options.stage;
   problem_.q = borrower_.Input(q, "q");
@@ -151,7 +152,8 @@ void Call::BorrowOutputs(const int64_t (&sizes)[kAxes]) {
             view.rank = row.shape.rank - lacked;
             for (int a = 0; a < view.rank; ++a)
               view.shape[a] = sizes[static_cast<int>(row.shape.axes[a + lacked])];
-            if (bthd) std::swap(view.shape[1 - lacked], view.shape[2 - lacked]);
+            const bool swapped = bthd || QueriesFirst(row);
+            if (swapped) std::swap(view.shape[1 - lacked], view.shape[2 - lacked]);
             int64_t step = SizeOf(view.dtype);
             for (int a = view.rank; a-- > 0;) {
               view.stride[a] = step;
@@ -162,9 +164,15 @@ void Call::BorrowOutputs(const int64_t (&sizes)[kAxes]) {
           }
           if (lacked != 0 && view.rank == row.shape.rank - 1) view = Lifted(view);
           if (bthd && view.rank == 4) view = SwapAxes(view, 1, 2);
+          if (!given.is_valid() && QueriesFirst(row)) view = SwapAxes(view, 1 - lacked, 2 - lacked);
         }
       },
       problem_);
+}
+
+// lse as PyTorch's own kernels lay it.
+bool Call::QueriesFirst(const TensorRow& row) const {
+  return options_.for_dispatcher && row.shape.rank == 3 && row.role == Role::kOutput;
 }
 
 int Call::LackedAxes(const TensorRow& row) const {
@@ -225,6 +233,15 @@ void Call::Allocate() {
           std::copy(view.shape, view.shape + view.rank, shape);
           if (options_.out_bthd && HasLayout(row)) std::swap(shape[1], shape[2]);
           const int lacked = LackedAxes(row);
+          if (QueriesFirst(row)) {
+            int64_t dense[kMaxRank], strides[kMaxRank];
+            std::copy(view.shape, view.shape + view.rank, dense);
+            std::swap(dense[1], dense[2]);
+            for (int a = 0; a < view.rank; ++a) strides[a] = view.stride[a] / SizeOf(view.dtype);
+            output = EmptyTorch(view.dtype, view.rank - lacked, dense + lacked, shape + lacked,
+                                strides + lacked, &view.data);
+            return;
+          }
           output = Empty(library_, view.dtype, view.rank - lacked, shape + lacked, &view.data);
         }
       },

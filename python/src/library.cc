@@ -23,6 +23,7 @@ TypeInfo Inspect(PyTypeObject* type) {
   const nb::handle t(reinterpret_cast<PyObject*>(type));
   info.is_torch = IsSubclass(type, "torch", "Tensor");
   info.is_numpy = IsSubclass(type, "numpy", "ndarray");
+  info.is_masked = info.is_numpy && IsSubclass(type, "numpy.ma", "MaskedArray");
   if (nb::hasattr(t, "__dlpack_c_exchange_api__")) {
     const nb::object capsule = t.attr("__dlpack_c_exchange_api__");
     if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {

@@ -35,6 +35,7 @@ struct TypeInfo {
   const DLPackExchangeAPI* exchange = nullptr;
   bool is_torch = false;
   bool is_numpy = false;
+  bool is_masked = false;
 };
 
 // By type, guarded by the GIL.

@@ -12,9 +12,12 @@
 
 #include "array.h"
 #include "call.h"
+#include "cpus.h"
 #include "errors.h"
 #include "fovea/merge.h"
 #include "fovea/version.h"
+#include "numbers.h"
+#include "operator.h"
 #include "overlap.h"
 #include "pool.h"
 #include "running.h"
@@ -95,11 +98,13 @@ nb::object Attention(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs&
   }
   Check(status);
   call.Allocate();
+  bool interrupted;
   {
     nb::gil_scoped_release release;
-    status =
-        RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads));
+    status = RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads),
+                     &interrupted);
   }
+  if (interrupted) throw nb::python_error();
   Check(status);
   return call.Results();
 }
@@ -163,11 +168,14 @@ class PlanObject {
     Call call(q, k, v, options);
     call.Allocate();
     Status status;
+    bool interrupted;
     {
       nb::gil_scoped_release release;
       std::shared_lock<std::shared_mutex> lock(mutex_);
-      status = RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options.threads));
+      status = RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options.threads),
+                       &interrupted);
     }
+    if (interrupted) throw nb::python_error();
     Check(status);
     return call.Results();
   }
@@ -177,7 +185,11 @@ class PlanObject {
     Call call(q, k, v, options_);
     call.Allocate();
     return Least(repeats, [&] {
-      return RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options_.threads));
+      bool interrupted;
+      const Status status = RunHere(plan_, call.problem(), call.library(),
+                                    ThreadsFor(cost_, options_.threads), &interrupted);
+      if (interrupted) throw nb::python_error();
+      return status;
     });
   }
 
@@ -189,7 +201,9 @@ class PlanObject {
   double kv_bytes() const { return cost_.kv_bytes; }
   double pairs() const { return cost_.pairs; }
   int64_t tasks() const { return cost_.tasks; }
-  size_t WorkspaceBytes(int threads) const { return plan_.WorkspaceBytes(threads); }
+  size_t WorkspaceBytes(nb::handle threads) const {
+    return plan_.WorkspaceBytes(SmallInteger(threads, "threads", "an integer"));
+  }
 
  private:
   Options options_;
@@ -283,7 +297,9 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
   return nb::make_tuple(out_object, lse_object);
 }
 
-nb::object Slopes(int64_t heads, float max_bias) {
+nb::object Slopes(nb::handle given_heads, nb::handle given_max_bias) {
+  const int64_t heads = Integer(given_heads, "heads", "an integer");
+  const float max_bias = Float(given_max_bias, "max_bias", "a number");
   if (heads < 0) {
     Raise(PyExc_ValueError, "heads = " + std::to_string(heads) + ", expected 0 or more");
   }
@@ -305,7 +321,8 @@ std::string Active() {
   return Name(target);
 }
 
-void SetThreads(int threads) {
+void SetThreads(nb::handle given) {
+  const int threads = SmallInteger(given, "threads", "an integer");
   if (threads < 1) {
     Raise(PyExc_ValueError, "threads = " + std::to_string(threads) + ", expected 1 or more");
   }
@@ -320,6 +337,7 @@ NB_MODULE(_core, m) {
                           std::to_string(FOVEA_VERSION_MINOR) + "." +
                           std::to_string(FOVEA_VERSION_PATCH);
 
+  PrepareForks();
   nb::dict names;
   names["__doc__"] = "A legal problem that this build cannot compute: fall back to something else.";
   names["__module__"] = "fovea";
@@ -358,6 +376,10 @@ NB_MODULE(_core, m) {
            nb::arg("repeats"))
       .def("__str__", &PlanObject::ToString);
 
+  m.def("_operator", &RunOperator, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+        nb::arg("attn_mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("groups"),
+        nb::arg("threads"), nb::arg("second"), nb::arg("options").none(), nb::arg("out").none());
+  m.def("_cpu_quota", &CpuQuota, nb::arg("root"));
   m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("repeats"));
   m.def(
@@ -383,7 +405,7 @@ nothing. Parts merge in the order given, so results are repeatable. `out` and `l
         "The number of threads of calls that do not say it, the calling one included; 1 or more.");
   m.def("get_threads", &DefaultThreads,
         "The number of threads of calls that do not say it: at first that of the CPUs that the "
-        "process may use.");
+        "process may use: those of its affinity, and no more than its control groups' quota.");
 }
 
 }  // namespace fovea::python

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "numbers.h"
 #include "score_function.h"
 
 namespace fovea::python {
@@ -99,20 +100,16 @@ const Keyword* Find(PyObject* name) {
   return nullptr;
 }
 
-template <class T>
-T Number(nb::handle value, const char* name, const char* expected) {
-  T number{};
-  if (!nb::try_cast(value, number)) {
-    Raise(PyExc_TypeError, std::string(name) + " = " + Repr(value) + ", expected " + expected);
-  }
-  return number;
+bool Flag(nb::handle value, const char* name) {
+  bool flag;
+  if (!IsBool(value, &flag))
+    Raise(PyExc_TypeError, std::string(name) + " = " + Repr(value) + ", expected True or False");
+  return flag;
 }
 
-bool Flag(nb::handle value, const char* name) { return Number<bool>(value, name, "True or False"); }
-
 Causal ReadCausal(nb::handle value) {
-  if (value.ptr() == Py_False) return Causal::kNone;
-  if (value.ptr() == Py_True) return Causal::kBottomRight;
+  bool flag;
+  if (IsBool(value, &flag)) return flag ? Causal::kBottomRight : Causal::kNone;
   std::string name;
   if (nb::try_cast(value, name)) {
     std::replace(name.begin(), name.end(), '_', '-');
@@ -128,7 +125,7 @@ Window ReadWindow(nb::handle value) {
     Raise(PyExc_TypeError, "window = " + Repr(value) + ", expected a pair (left, right)");
   }
   const auto side = [](nb::handle v) {
-    return v.is_none() ? int64_t{-1} : Number<int64_t>(v, "window", "integers or None");
+    return v.is_none() ? int64_t{-1} : Integer(v, "window", "integers or None");
   };
   return {side(value[0]), side(value[1])};
 }
@@ -174,6 +171,18 @@ const char* KeywordOf(const TensorRow& row) {
   return row.name;
 }
 
+size_t TensorOf(const char* keyword) {
+  size_t index = 0, found = kTensorCount;
+  const Problem problem;
+  ForEachTensor(
+      [&](const TensorRow& row, const auto&) {
+        if (std::strcmp(KeywordOf(row), keyword) == 0) found = index;
+        ++index;
+      },
+      problem);
+  return found;
+}
+
 void Options::Read(const nb::kwargs& keywords, Kind kind) {
   PyObject *name, *object;
   Py_ssize_t position = 0;
@@ -205,7 +214,7 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         if (none) {
           score.scale.reset();
         } else {
-          score.scale = Number<float>(value, "scale", "a number");
+          score.scale = Float(value, "scale", "a number");
         }
         break;
       case Key::kCausal:
@@ -217,8 +226,8 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
       case Key::kQueryOffset:
         score.query_offset.reset();
         arrays[keyword->tensor] = nb::object();
-        if (PyLong_Check(object)) {
-          score.query_offset = Number<int64_t>(value, "query_offset", "an integer of 64 bits");
+        if (!none && IsScalar(value)) {
+          score.query_offset = Integer(value, "query_offset", "an integer of 64 bits");
         } else if (!none) {
           arrays[keyword->tensor] = nb::borrow(value);
         }
@@ -232,8 +241,8 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
                                      ", expected a tuple (visible, queries, keys)");
         }
         arrays[keyword->tensor] = value[0];
-        score.block_map.queries = Number<int64_t>(value[1], "block_map[1]", "an integer");
-        score.block_map.keys = Number<int64_t>(value[2], "block_map[2]", "an integer");
+        score.block_map.queries = Integer(value[1], "block_map[1]", "an integer");
+        score.block_map.keys = Integer(value[2], "block_map[2]", "an integer");
         break;
       case Key::kScoreFunction:
         score.function = {};
@@ -242,7 +251,8 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         if (!none) score.function = ReadScoreFunction(value, &kept_memory);
         break;
       case Key::kSoftcap:
-        score.softcap = none ? 0 : Number<float>(value, "softcap", "a number");
+        // What underflows must not become 0, which is none.
+        score.softcap = none ? 0 : Float(value, "softcap", "a number", true);
         break;
       case Key::kMaskShape: {
         mask_rank = 0;
@@ -252,7 +262,7 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         if (rank < 1 || rank > static_cast<size_t>(kMaxRank))
           Raise(PyExc_TypeError, "mask_shape: expected a tuple of 1 to 4 integers");
         for (size_t a = 0; a < rank; ++a)
-          mask_shape[a] = Number<int64_t>(value[a], "mask_shape", "integers");
+          mask_shape[a] = Integer(value[a], "mask_shape", "integers");
         mask_rank = static_cast<int>(rank);
         break;
       }
@@ -268,15 +278,17 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         out_bthd = !none && ReadLayout(value, "out_layout");
         break;
       case Key::kThreads:
-        threads = none ? 0 : Number<int>(value, "threads", "an integer");
+        threads = none ? 0 : SmallInteger(value, "threads", "an integer");
         if (threads < 0)
           Raise(PyExc_ValueError, "threads = " + std::to_string(threads) +
                                       ", expected 1 or more, or 0 for the default");
         break;
       case Key::kIsa:
         plan.target = Target::kAuto;
-        if (!none)
-          Check(ParseTarget(Number<std::string>(value, "isa", "a string").c_str(), &plan.target));
+        if (none) break;
+        if (!PyUnicode_Check(object))
+          Raise(PyExc_TypeError, "isa = " + Repr(value) + ", expected a string");
+        Check(ParseTarget(nb::cast<std::string>(value).c_str(), &plan.target));
         break;
       case Key::kEngine:
         plan.engine = none ? Engine::kAuto : ByName(value, "engine", Engine::kAuto, Engine::kRow);
@@ -286,10 +298,10 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
             none ? Product::kAuto : ByName(value, "product", Product::kAuto, Product::kBF16);
         break;
       case Key::kMaxQueries:
-        plan.max_queries = none ? 0 : Number<int64_t>(value, "max_queries", "an integer");
+        plan.max_queries = none ? 0 : Integer(value, "max_queries", "an integer");
         break;
       case Key::kMaxKeys:
-        plan.max_keys = none ? 0 : Number<int64_t>(value, "max_keys", "an integer");
+        plan.max_keys = none ? 0 : Integer(value, "max_keys", "an integer");
         break;
       case Key::kFixedMask:
         plan.fixed_mask = !none && Flag(value, "fixed_mask");

@@ -16,6 +16,9 @@ namespace fovea::python {
 // What the tensor of a row is called here: the row's name, but for two of them.
 const char* KeywordOf(const TensorRow& row);
 
+// The index of the row that is called so.
+size_t TensorOf(const char* keyword);
+
 // Copyable: a plan keeps them for its runs, with references to the arrays.
 struct Options {
   Score score;  // its numbers and its function alone
@@ -35,6 +38,9 @@ struct Options {
   bool out_layout = false;
   ScoreStage stage = ScoreStage::kMasked;
   int threads = 0;  // 0: the default
+  // For a kernel of PyTorch's dispatcher: no further questions to tensors, and lse as its own
+  // kernels lay it, queries before heads.
+  bool for_dispatcher = false;
 
   enum class Kind { kAttention, kPlan, kRun };
   // Reads `keywords` over what is there. TypeError for names that `kind` does not have, TypeError

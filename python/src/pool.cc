@@ -2,17 +2,20 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <fstream>
 #include <mutex>
 #include <new>
+#include <sstream>
+#include <string>
 #include <thread>
+
+#include "cpus.h"
 
 namespace fovea::python {
 namespace {
@@ -37,15 +40,21 @@ struct Job {
   void* context;
   int64_t tasks;
   int workers;  // at most; the caller is worker 0
+  Interrupt* interrupt;
   std::atomic<int64_t> next{0};
   int joined = 1;              // worker numbers given out; guarded by the mutex
   std::atomic<int> active{0};  // helpers inside; changed under the mutex
   Job* following = nullptr;
 
   void Drain(int worker) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;)
+    if (worker == 0 && interrupt->Asked()) Stop();
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       task(context, i, worker);
+      if (worker == 0 && interrupt->Asked()) Stop();
+    }
   }
+  // Leaves no task to draw.
+  void Stop() { next.store(tasks, std::memory_order_relaxed); }
   bool Wants() const { return joined < workers && next.load(std::memory_order_relaxed) < tasks; }
 };
 
@@ -131,13 +140,33 @@ class Pool {
 std::atomic<Pool*> the_pool{nullptr};
 std::atomic<int> default_threads{0};
 
-// The child of a fork has none of its parent's threads, and perhaps a mutex that nobody will
-// unlock: it forgets the pool.
-void ForgetPool() { the_pool.store(nullptr); }
+// This process is the child of a fork, and has run no other program since.
+std::atomic<bool> forked{false};
+
+// The child has none of its parent's threads, and perhaps a mutex that nobody will unlock: it
+// forgets the pool.
+void AfterFork() {
+  the_pool.store(nullptr);
+  forked.store(true, std::memory_order_relaxed);
+}
+
+// The same of a fork before this module was loaded: PF_FORKNOEXEC of Linux, in proc's "pid (name)
+// state ppid pgrp session tty tpgid flags …".
+bool ForkedBefore() {
+  std::string line;
+  std::ifstream file("/proc/self/stat");
+  if (!std::getline(file, line)) return false;
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return false;
+  char state;
+  long long parent, group, session, terminal, foreground;
+  unsigned long flags = 0;
+  std::istringstream fields(line.substr(name_end + 1));
+  fields >> state >> parent >> group >> session >> terminal >> foreground >> flags;
+  return (flags & 0x40) != 0;
+}
 
 Pool* ThePool() noexcept {
-  static const int registered = pthread_atfork(nullptr, nullptr, ForgetPool);
-  (void)registered;
   Pool* pool = the_pool.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;
   Pool* const fresh = new (std::nothrow) Pool;
@@ -152,7 +181,6 @@ Pool* ThePool() noexcept {
 struct OpenMP {
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
   int (*thread_num)() = nullptr;
-  pid_t process = 0;
 
   static const OpenMP& Get() {
     static const OpenMP openmp = [] {
@@ -160,7 +188,6 @@ struct OpenMP {
       o.parallel = reinterpret_cast<decltype(o.parallel)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
       o.thread_num =
           reinterpret_cast<decltype(o.thread_num)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
-      o.process = getpid();
       return o;
     }();
     return openmp;
@@ -169,13 +196,24 @@ struct OpenMP {
 
 }  // namespace
 
+void PrepareForks() noexcept {
+  static const int registered = pthread_atfork(nullptr, nullptr, AfterFork);
+  (void)registered;
+  try {
+    if (ForkedBefore()) forked.store(true, std::memory_order_relaxed);
+  } catch (...) {
+    forked.store(true, std::memory_order_relaxed);
+  }
+}
+
 bool OpenMPExecutor::Available() noexcept {
   const OpenMP& openmp = OpenMP::Get();
-  return openmp.parallel != nullptr && openmp.thread_num != nullptr && openmp.process == getpid();
+  return openmp.parallel != nullptr && openmp.thread_num != nullptr &&
+         !forked.load(std::memory_order_relaxed);
 }
 
 void OpenMPExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
-  Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks))};
+  Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks)), &interrupt_};
   if (job.workers < 2) return job.Drain(0);
   // The team may be smaller than asked for, inside another parallel region for one: whoever is
   // there draws until nothing is left.
@@ -184,18 +222,14 @@ void OpenMPExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
       static_cast<unsigned>(job.workers), 0);
 }
 
-int UsableCpus() noexcept {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 int DefaultThreads() noexcept {
   const int threads = default_threads.load(std::memory_order_relaxed);
   if (threads != 0) return threads;
-  const int cpus = UsableCpus();
+  int cpus = 1;
+  try {
+    cpus = UsableCpus();
+  } catch (...) {  // no memory to read files with
+  }
   default_threads.store(cpus, std::memory_order_relaxed);
   return cpus;
 }
@@ -205,7 +239,7 @@ void SetDefaultThreads(int threads) noexcept {
 }
 
 void PoolExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
-  Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks))};
+  Job job{task, context, tasks, static_cast<int>(std::min<int64_t>(threads_, tasks)), &interrupt_};
   Pool* const pool = job.workers > 1 ? ThePool() : nullptr;
   if (pool == nullptr) return job.Drain(0);
   pool->Run(job);

@@ -8,8 +8,17 @@
 
 namespace fovea::python {
 
-// The number of CPUs that this process may use.
-int UsableCpus() noexcept;
+// Asked between tasks, on the calling thread, whether the call is to end before its tasks have run.
+class Interrupt {
+ public:
+  virtual ~Interrupt() = default;
+  // Cheap: asked after each task. True once is true for good.
+  virtual bool Asked() noexcept = 0;
+};
+
+// Registers what a fork needs; when the module is loaded. A child of a fork has none of its
+// parent's threads: it starts a pool of its own, and leaves PyTorch's alone.
+void PrepareForks() noexcept;
 
 // How many threads calls use that do not say it; 1 or more. Thread-safe.
 int DefaultThreads() noexcept;
@@ -18,30 +27,36 @@ void SetDefaultThreads(int threads) noexcept;
 // PyTorch's own threads, for calls on its tensors: its operations come before and after ours, and
 // its threads still spin when we start. Two pools would take the cores from each other, and the
 // operation after ours would pay for it. Only where PyTorch's threads are GNU OpenMP's (or an
-// OpenMP that has GNU's entry points), and not in the child of a fork, where those do not work.
+// OpenMP that has GNU's entry points), and not in a child of a fork: where the parent had started
+// those threads they never answer, and nothing tells whether it had.
 class OpenMPExecutor final : public Executor {
  public:
   static bool Available() noexcept;  // PyTorch must have been loaded
-  explicit OpenMPExecutor(int threads) noexcept : threads_(threads < 1 ? 1 : threads) {}
+  OpenMPExecutor(int threads, Interrupt& interrupt) noexcept
+      : threads_(threads < 1 ? 1 : threads), interrupt_(interrupt) {}
   int Workers() const noexcept override { return threads_; }
   void ForEach(int64_t tasks, Task task, void* context) noexcept override;
 
  private:
   int threads_;
+  Interrupt& interrupt_;
 };
 
 // An executor over the process's pool for one call at most `threads` wide, the calling thread
 // included. Calls of several threads share the pool: each is served by whichever helpers are free,
 // and by its own thread in any case, so none waits for another. After a fork the child starts a
-// pool of its own. When no thread can be started, calls go on with those that there are.
+// pool of its own. When no thread can be started, calls go on with those that there are. Once
+// `interrupt` asks for it, no further task is started, in this ForEach and later ones.
 class PoolExecutor final : public Executor {
  public:
-  explicit PoolExecutor(int threads) noexcept : threads_(threads < 1 ? 1 : threads) {}
+  PoolExecutor(int threads, Interrupt& interrupt) noexcept
+      : threads_(threads < 1 ? 1 : threads), interrupt_(interrupt) {}
   int Workers() const noexcept override { return threads_; }
   void ForEach(int64_t tasks, Task task, void* context) noexcept override;
 
  private:
   int threads_;
+  Interrupt& interrupt_;
 };
 
 }  // namespace fovea::python

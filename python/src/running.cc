@@ -1,6 +1,13 @@
 #include "running.h"
 
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "pool.h"
@@ -23,6 +30,38 @@ struct Memory {
 thread_local Memory memory;
 constexpr size_t kKeep = size_t{1} << 20;
 
+bool IsMainThread() noexcept {
+#if defined(__linux__)
+  return syscall(SYS_gettid) == getpid();
+#else
+  return true;  // not known: the others look in vain
+#endif
+}
+
+// Python's handlers of signals run where PyErr_CheckSignals is called, in the main thread alone.
+// Looks often enough for a person, and so rarely that waiting for the GIL (5 ms, where another
+// thread runs Python) costs little.
+class Signals final : public Interrupt {
+ public:
+  bool Asked() noexcept override {
+    if (asked_) return true;
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return false;
+    next_ = now + kPause;
+    if (!IsMainThread()) return false;
+    const nanobind::gil_scoped_acquire gil;
+    asked_ = PyErr_CheckSignals() != 0;
+    return asked_;
+  }
+  bool asked() const { return asked_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPause{100};
+  Clock::time_point next_ = Clock::now() + kPause;
+  bool asked_ = false;
+};
+
 }  // namespace
 
 int ThreadsFor(const Cost& cost, int asked) {
@@ -35,7 +74,9 @@ int ThreadsFor(const Cost& cost, int asked) {
   return static_cast<int>(std::clamp<int64_t>(cost.tasks, 1, threads));
 }
 
-Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads) noexcept {
+Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
+               bool* interrupted) noexcept {
+  *interrupted = false;
   const size_t bytes = plan.WorkspaceBytes(threads);
   if (bytes > memory.bytes) {
     memory.Release();
@@ -44,17 +85,17 @@ Status RunHere(const Plan& plan, const Problem& problem, Library library, int th
       return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
     memory.bytes = bytes;
   }
+  Signals signals;
   Status status;
-  if (threads == 1) {
-    status = Run(plan, problem, {memory.data, memory.bytes});
-  } else if (library == Library::kTorch && OpenMPExecutor::Available()) {
-    OpenMPExecutor executor(threads);
+  if (threads > 1 && library == Library::kTorch && OpenMPExecutor::Available()) {
+    OpenMPExecutor executor(threads, signals);
     status = Run(plan, problem, {memory.data, memory.bytes}, executor);
   } else {
-    PoolExecutor executor(threads);
+    PoolExecutor executor(threads, signals);
     status = Run(plan, problem, {memory.data, memory.bytes}, executor);
   }
   if (memory.bytes > kKeep) memory.Release();
+  *interrupted = signals.asked();
   return status;
 }
 

@@ -120,7 +120,7 @@ def test_random_nodes(data):
     if draw(st.booleans()):
         attributes["softcap"] = draw(st.sampled_from([0.0, 1.5]))
     if draw(st.booleans()):
-        attributes["softmax_precision"] = 1
+        attributes["softmax_precision"] = draw(st.sampled_from([1, 11]))
     if opset >= 25:
         for side in ("left", "right"):
             if draw(st.booleans()):
@@ -169,12 +169,81 @@ def test_random_nodes(data):
         assert np.max(np.abs(g[finite] - e[finite]), initial=0) <= bound, name
 
 
+# ---------------------------------------------------------------- the package's own cases
+
+
+def package_cases():
+    """All of the installed package, its expectations too. (They draw from NumPy's global generator, in the order of their names.)"""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        return [case for case in collect_testcases("Attention") if case.name.startswith("test_attention") and not case.name.endswith("_expanded")]
+
+
+PACKAGE_CASES = package_cases()
+
+
+def test_the_package_has_cases():
+    assert len(PACKAGE_CASES) >= 85  # 93 of onnx 1.23
+
+
+@pytest.mark.parametrize("case", PACKAGE_CASES, ids=lambda case: case.name)
+def test_package(case):
+    """By the case's own tolerance; in 16 bits no further from the exact result of the stored inputs than twice the case's own expectation, which rounds every step, or than
+    one unit of the result."""
+    names = [name for name in case.model.graph.node[0].input]
+    for inputs, expected in case.data_sets:
+        feeds = dict(zip([info.name for info in case.model.graph.input], inputs))
+        got = ReferenceEvaluator(case.model, new_ops=[fovea.onnx.operator()]).run(None, feeds)
+        assert len(got) == len(expected) and names
+        small = expected[0].dtype not in (np.float32, np.float64)
+        if small:
+            wide = {name: x if x.dtype.kind in "biu" else x.astype(np.float32) for name, x in feeds.items()}
+            exact = ReferenceEvaluator(widened(case.model)).run(None, wide)
+        for i, (e, g) in enumerate(zip(expected, got)):
+            assert g.shape == e.shape and g.dtype == e.dtype
+            e, g = e.astype(np.float64), g.astype(np.float64)
+            finite = np.isfinite(e)
+            assert np.array_equal(g[~finite], e[~finite], equal_nan=True)
+            if not small:
+                np.testing.assert_allclose(g, e, rtol=case.rtol, atol=max(case.atol, 1e-6))
+                continue
+            x = exact[i].astype(np.float64)
+            unit = (2.0**-7 if expected[0].dtype == ml_dtypes.bfloat16 else 2.0**-10) * np.abs(x[finite]).max(initial=0)
+            assert np.abs(g - x)[finite].max(initial=0) <= max(2 * np.abs(e - x)[finite].max(initial=0), unit)
+
+
+def widened(model):
+    """The same model for inputs of float32."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for info in list(copy.graph.input) + list(copy.graph.output):
+        if info.type.tensor_type.elem_type in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16):
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    return copy
+
+
+@pytest.mark.parametrize("keys", [5, 3000])
+def test_a_softmax_in_double_precision_changes_no_more_than_the_bound(keys):
+    """Against float64 from the stored inputs: what softmax_precision = double may ask for is kept."""
+    rng = np.random.default_rng(keys)
+    q, k, v = (rng.standard_normal((1, 2, n, 16), dtype=np.float32) for n in (7, keys, keys))
+    (Y, _, _, _), wide = fovea.onnx.attention(q, k, v, softmax_precision=11), [x.astype(np.float64) for x in (q, k, v)]
+    scores = wide[0] @ wide[1].swapaxes(2, 3) / 4
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    exact = weights / weights.sum(-1, keepdims=True) @ wide[2]
+    assert np.abs(Y - exact).max() <= 1e-5 * np.abs(v).max()
+
+
 @pytest.mark.parametrize(
     "message, keywords",
     [
         ("past_key and past_value", {"past_key": np.zeros((1, 2, 3, 4), np.float32)}),
         ("qk_matmul_output_mode", {"qk_matmul_output_mode": 4}),
-        ("softmax_precision", {"softmax_precision": 11}),
+        ("softmax_precision", {"softmax_precision": 7}),
         ("window", {"left_window_size": -2}),
         ("bias", {"attn_mask": np.zeros((3, 9), np.float32)}),
         ("kv_lengths", {"nonpad_kv_seqlen": np.array([6])}),

@@ -168,7 +168,7 @@ def test_errors_are_those_of_pytorch():
 def test_fallbacks_warn_once_for_each_reason():
     q = randn(1, 2, 4, 8)
     with fovea.torch.patch():
-        assert F.scaled_dot_product_attention is not own_sdpa
+        assert F.scaled_dot_product_attention is own_sdpa  # it is the kernels that change
         with pytest.warns(fovea.torch.FallbackWarning, match="float64"):
             out = F.scaled_dot_product_attention(q.double(), q.double(), q.double())
         assert out.dtype == torch.float64
@@ -179,33 +179,40 @@ def test_fallbacks_warn_once_for_each_reason():
             F.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
         with torch.enable_grad(), pytest.warns(fovea.torch.FallbackWarning, match="gradients"):
             leaf = q.clone().requires_grad_()
-            F.scaled_dot_product_attention(leaf, q, q).sum().backward()
+            F.scaled_dot_product_attention(leaf, q, q[..., :3]).sum().backward()  # PyTorch has no kernel for dv ≠ dk, but a derivative of its parts
             assert leaf.grad is not None
-        with pytest.warns(fovea.torch.FallbackWarning, match="heads of query"):
+        with pytest.warns(fovea.torch.FallbackWarning, match="shapes"):
             F.scaled_dot_product_attention(q[:, :1], q, q)
-        with pytest.warns(fovea.torch.FallbackWarning, match="meta"):
-            F.scaled_dot_product_attention(*(q.to("meta"),) * 3)
-        with pytest.warns(fovea.torch.FallbackWarning, match="autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
-            assert F.scaled_dot_product_attention(q, q, q).dtype == torch.bfloat16
-    assert F.scaled_dot_product_attention is own_sdpa
+        with pytest.warns(fovea.torch.FallbackWarning, match="sdpa_kernel"), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            F.scaled_dot_product_attention(q, q, q)
+    with pytest.warns(fovea.torch.FallbackWarning, match="meta"):
+        fovea.torch.scaled_dot_product_attention(*(q.double().to("meta"),) * 3)
 
 
-def test_patch_reaches_modules(monkeypatch):
-    calls = []
-    attention = fovea.torch._core.attention
-    monkeypatch.setattr(fovea.torch, "_core", type("Spy", (), {"attention": staticmethod(lambda *a, **k: calls.append(1) or attention(*a, **k)),
-                                                               "get_threads": staticmethod(fovea.get_threads)}))
+@pytest.fixture
+def calls(monkeypatch):
+    """What Fovea computed, by the number of axes of the query."""
+    seen = []
+    real = fovea._core._operator
+    monkeypatch.setattr(fovea._core, "_operator", lambda *a: seen.append(a[0].dim()) or real(*a))
+    return seen
+
+
+def test_patch_reaches_modules(calls):
     layer = torch.nn.MultiheadAttention(32, 4, batch_first=True).train(False)
     x = randn(2, 7, 32)
     mask = torch.triu(torch.ones(7, 7, dtype=torch.bool), 1)
     torch.backends.mha.set_fastpath_enabled(False)  # it has an attention of its own
     try:
         expected = layer(x, x, x, attn_mask=mask, need_weights=False)[0]
+        assert not calls
         with fovea.torch.patch(), fovea.torch.patch():
             got = layer(x, x, x, attn_mask=mask, need_weights=False)[0]
+            n = len(calls)
+        layer(x, x, x, attn_mask=mask, need_weights=False)
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
-    assert calls and torch.allclose(got, expected, atol=1e-5)
+    assert n and len(calls) == n and torch.allclose(got, expected, atol=1e-5)
 
 
 def test_threads_are_no_more_than_pytorchs():
@@ -241,9 +248,18 @@ def test_pytorchs_threads_and_forks():
 
 def test_operator_checks():
     q, k, v = randn(2, 4, 9, 16), randn(2, 2, 12, 16), randn(2, 2, 12, 8)
-    torch.library.opcheck(
-        fovea.torch._op, (q, k, v, None, True, None), test_utils=("test_schema", "test_faketensor")
-    )
+    for arguments in (
+        (q, k, v, None, True, None, True),
+        (q.transpose(1, 2).contiguous().transpose(1, 2), k, v, None, True, None, True),
+        (q.transpose(1, 2).contiguous().transpose(1, 2), k, k, randn(9, 12), False, 0.3, True),
+        (q[0], q[0], q[0]),
+        (q[0, 0], q[0, 0], q[0, 0]),
+        (q[:1], q, q),
+        (q[None], q[None], q[None].mT.contiguous().mT),
+    ):
+        torch.library.opcheck(torch.ops.fovea.attention.default, arguments)
+    torch.library.opcheck(torch.ops.fovea.attention.extended, (q, k, v, None, True, None, True, randn(9, 12), randn(4), torch.tensor([3, 12])),
+                          {"softcap": 2.0, "window_left": 3, "query_offset": 2})  # fmt: skip
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -29,6 +29,8 @@ text: str = fovea.attention(q, q, q)  # refused
 out = fovea.attention(q, q, q, causal="top-left", window=(3, None), scale=0.5, kv_lengths=[4], threads=2, isa="avx2", out=q.copy())
 out = fovea.attention(q, q, q, causal=True, query_offset=np.array([1]), bias=q, mask=None, block_map=(q, 8, 8), sinks=(0.0, 1.0))
 out = fovea.attention(q, q, q, head_scales=[1.0, 2.0], bias_scales=q, key_ranges=np.zeros((1, 4, 2), np.int32), score_function=4096)
+out = fovea.attention(q, q, q, query_offset=np.int64(3), window=(np.int32(3), None), scale=np.float32(0.5), threads=np.array(2), return_lse=np.False_)
+fovea.attention(q, q, q, scale="0.5")  # refused
 
 
 class Compiled:
@@ -102,8 +104,11 @@ warnings.simplefilter("error", fovea.torch.FallbackWarning)
 
 
 def check(program, folder):
-    installed = importlib.metadata.distribution("fovea").locate_file("fovea")
-    if Path(fovea.__file__).parent != Path(str(installed)):
+    try:
+        installed = Path(str(importlib.metadata.distribution("fovea").locate_file("fovea")))
+    except importlib.metadata.PackageNotFoundError:
+        installed = None
+    if Path(fovea.__file__).parent != installed:
         pytest.skip("mypy looks at installed packages, and this one is not installed")
     (folder / "program.py").write_text(program, encoding="utf-8")
     run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "program.py"], cwd=folder, capture_output=True,
