@@ -38,23 +38,24 @@ int64_t ToInteger(const std::string& name, const std::string& text, int64_t leas
 }  // namespace
 
 Args::Args(const Command& command, const std::vector<std::string>& words) {
-  const std::string see_help = std::string("; see fovea ") + command.name + " --help";
+  const auto see_help = [&](const std::string& what, const std::string& which = "") {
+    return Failure(what + which + "; see fovea " + command.name + " --help");
+  };
   for (size_t n = 0; n < words.size(); ++n) {
     const size_t equals = words[n].find('=');
     const std::string name = words[n].substr(0, equals);
     const Option* const option = Find(command, name);
     if (option == nullptr) {
-      throw Failure((name.compare(0, 1, "-") == 0 ? "unknown option '" : "unexpected argument '") +
-                    name + "'" + see_help);
+      throw see_help(name.compare(0, 1, "-") == 0 ? "unknown option '" : "unexpected argument '",
+                     name + "'");
     }
     std::string value;
     if (option->value == nullptr) {
-      if (equals != std::string::npos) throw Failure(name + " takes no value" + see_help);
+      if (equals != std::string::npos) throw see_help(name + " takes no value");
     } else if (equals != std::string::npos) {
       value = words[n].substr(equals + 1);
     } else {
-      if (n + 1 == words.size())
-        throw Failure(name + " needs a value, " + option->value + see_help);
+      if (n + 1 == words.size()) throw see_help(name + " needs a value, ", option->value);
       value = words[++n];
     }
     if (!values_.emplace(name, value).second) throw Failure(name + " is given twice");

@@ -122,6 +122,7 @@ void SetOutputs(const Args& args, bool bthd, bool with_memory, Loaded* loaded) {
 files::Writer CollectOutputs(const Args& args, bool bthd, const Loaded& loaded) {
   const Problem& problem = loaded.problem;
   std::vector<files::FileId> inputs;
+  inputs.reserve(loaded.inputs.size());
   for (const files::FileTensor& tensor : loaded.inputs) inputs.push_back(tensor.file);
   files::Writer writer(inputs);
   const auto add = [&](const char* option, const char* name, const TensorView& view) {

@@ -90,7 +90,8 @@ int64_t IterationsOf(const Loop& loop) {
     loop.run(iterations);
     const double seconds = WallSeconds() - start;
     if (seconds > kBurstSeconds / 4)
-      return std::max<int64_t>(1, static_cast<int64_t>(iterations * kBurstSeconds / seconds));
+      return std::max<int64_t>(
+          1, static_cast<int64_t>(static_cast<double>(iterations) * kBurstSeconds / seconds));
     iterations *= 2;
   }
 }
@@ -148,8 +149,8 @@ HugeBuffer::HugeBuffer(size_t bytes) {
   mapping_ = mapping;
   mapped_ = mapped;
   bytes_ = bytes;
-  data_ = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(mapping) + kHugePage - 1) &
-                                  ~(kHugePage - 1));
+  const uintptr_t address = reinterpret_cast<uintptr_t>(mapping);
+  data_ = static_cast<char*>(mapping) + (0 - address) % kHugePage;
 #ifdef MADV_HUGEPAGE
   madvise(data_, bytes, MADV_HUGEPAGE);  // advice: without it the numbers are lower, not wrong
 #endif
