@@ -113,10 +113,9 @@ bool AttendOnce(const Job& job) {
     Ahead ahead;
     RemovedByFunction removed;
     BlockWalk<Engine> walk(job, tiles, count);
-    constexpr int64_t kGroupKeys = int64_t{kGroupSegments} * Engine::kSegmentKeys;
-    int64_t group = job.item.keys.first / kGroupKeys;
+    int64_t group = job.item.keys.first / job.g.group_keys;
     while (walk.Next()) {
-      if (const int64_t next = walk.block().first / kGroupKeys; next != group) {
+      if (const int64_t next = walk.block().first / job.g.group_keys; next != group) {
         for (int t = 0; t < count; ++t) EndGroup<Engine>(tiles[t], job.g);
         group = next;
       }

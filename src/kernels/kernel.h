@@ -37,6 +37,7 @@ struct Geometry {
   int32_t tile_lanes = 1;  // … and stored: a multiple of the vector length in the tile engine
   int32_t tiles = 1;       // tiles of an item: K and V of a block are taken once for all of them
   int32_t block_keys = 1;  // keys of a block
+  int64_t group_keys = 1;  // keys of a group
   // An item's keys may lie in more than one group: its sums have two parts.
   bool has_groups = false;
 };

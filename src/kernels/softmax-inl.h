@@ -76,7 +76,7 @@ HWY_INLINE VF ExponentBase(VF m) { return hn::IfThenZeroElse(hn::Eq(m, MinusInfi
 
 // Scores of keys first ≤ key < end of the block; `first` is a multiple of kFirstKeyStep<Lanes> and
 // `end` of kKeyStep. Sums run in an order that depends on a key's place in its block alone,
-// whichever rows share the tile.
+// whichever rows share the tile: of four keys, of four such sums, and of those.
 template <class Lanes>
 constexpr int64_t kFirstKeyStep = 4 * Lanes::kKeyStep;
 
@@ -108,21 +108,22 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
     const VF m = hn::IfThenElse(moves, max, m_old);
     const VF base = ExponentBase(m);
 
-    VF sum0 = hn::Zero(df), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+    VF sum = hn::Zero(df);
     p = from;
     float* to = s + Lanes::Index(row, first / Weights::kTogether, block_keys);
-    for (key = first; key < unrolled_end;
-         key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
-      const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
-      const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base));
-      const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base));
-      const VF p3 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 3 * stride), base));
-      Weights::StoreFour(p0, p1, p2, p3, stride, to);
-      along.Step();
-      sum0 = hn::Add(sum0, p0);
-      sum1 = hn::Add(sum1, p1);
-      sum2 = hn::Add(sum2, p2);
-      sum3 = hn::Add(sum3, p3);
+    for (key = first; key < unrolled_end;) {
+      VF sum_of_some = hn::Zero(df);
+      for (const int64_t some_end = std::min(unrolled_end, RoundUp(key + 1, 4 * kUnroll));
+           key < some_end; key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
+        const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
+        const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base));
+        const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base));
+        const VF p3 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 3 * stride), base));
+        Weights::StoreFour(p0, p1, p2, p3, stride, to);
+        along.Step();
+        sum_of_some = hn::Add(sum_of_some, hn::Add(hn::Add(p0, p1), hn::Add(p2, p3)));
+      }
+      sum = hn::Add(sum, sum_of_some);
     }
     if (const int64_t left = (end - key) / kStep; left > 0) {
       const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
@@ -131,11 +132,9 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
       const VF p2 =
           left > 2 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base)) : hn::Zero(df);
       Weights::StoreSome(left, p0, p1, p2, stride, to);
-      sum0 = hn::Add(sum0, p0);
-      sum1 = hn::Add(sum1, p1);
-      sum2 = hn::Add(sum2, p2);
+      sum = hn::Add(sum, hn::Add(hn::Add(p0, p1), p2));
     }
-    const VF sum = Lanes::FoldSum(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
+    sum = Lanes::FoldSum(sum);
     const VF alpha =
         hn::IfThenElse(moves, ExpNonPositive(df, hn::Sub(m_old, base)), hn::Set(df, 1.0f));
     Lanes::StorePerRow(m, state.m, row);

@@ -121,7 +121,9 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
   const int64_t most_tiles =
       is_tile ? std::max(s.kernels->item_rows / s.kernels->max_tile_rows, 1) : 1;
   g.tiles = static_cast<int32_t>(std::clamp<int64_t>(CeilDiv(rows, tile_rows), 1, most_tiles));
-  g.has_groups = keys > int64_t{kGroupSegments} * s.kernels->segment_keys;
+  // A block shorter than a segment ends it.
+  g.group_keys = int64_t{kGroupSegments} * std::min(s.kernels->segment_keys, g.block_keys);
+  g.has_groups = keys > g.group_keys;
   const size_t most_bytes =
       std::max(g.dk, g.dv) <= kUsualHead ? s.kernels->usual_scratch : kScratchBytes;
   while (g.tiles > 1 && s.kernels->scratch_bytes(g) > most_bytes) --g.tiles;
