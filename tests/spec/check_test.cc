@@ -64,7 +64,7 @@ TEST(CheckTest, RejectsAnErrorOfTwiceTheBoundInAnyElement) {
     int64_t element;
     double bound;
   } places[] = {{a.p.out, row * 3 + 1, t * largest},
-                {a.p.lse, row, t + 1e-5 * std::fabs(a.expected.lse[row])},
+                {a.p.lse, row, t + 1e-6 * std::fabs(a.expected.lse[row])},
                 {a.p.weights, row * 9 + 2, t},
                 {a.p.scores, row * 9 + 2, 1e-5}};
   for (const auto& place : places) {
