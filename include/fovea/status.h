@@ -27,7 +27,7 @@ enum class StatusCode : int {
 // then hold anything.)
 //
 // X11's Xlib.h defines a macro of this name. These headers compile behind it; who wants to write
-// fovea::Status there has to #undef Status first.
+// fovea::Status there has to undefine the macro first.
 class [[nodiscard]] FOVEA_EXPORT Status {
  public:
   // bytes, the terminating zero included; longer messages are cut
