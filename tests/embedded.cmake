@@ -44,4 +44,13 @@ foreach(isa IN LISTS FOVEA_EMBEDDED_ISAS)
     add_test(NAME embedded_bare_${suffix} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/embedded/bare.sh ${CMAKE_NM} ${size_program} 65536
       $<TARGET_OBJECTS:embedded_bare_${suffix}>)
   endif()
+
+  # Right or refused under compilers' flags, and after other headers' macros. flags.sh tells how to run all of its sets.
+  if(NOT FOVEA_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+    string(JOIN " -isystem " xsimd_includes ${xsimd_INCLUDE_DIRS})
+    string(JOIN " " flags ${FOVEA_EMBEDDED_FLAGS_${isa}})
+    add_test(NAME embedded_flags_${suffix} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/embedded/flags.sh ${CMAKE_CXX_COMPILER}
+      ${CMAKE_CURRENT_BINARY_DIR}/embedded_flags_${suffix} "-I${PROJECT_SOURCE_DIR}/include -isystem ${xsimd_includes}" "${flags}")
+    set_tests_properties(embedded_flags_${suffix} PROPERTIES TIMEOUT 600)
+  endif()
 endforeach()

@@ -2,9 +2,13 @@
 // that the including file is compiled for.
 //
 // It needs no operating system: no heap, no threads, no exceptions, no dispatch, no iostream,
-// nothing static. The stack stays below 4 KiB of Fovea's own, and the caller lends the scratch
-// (ScratchBytes). It builds with -ffreestanding -fno-exceptions -fno-rtti and calls nothing but
-// memcpy, memset and memmove.
+// nothing static. The stack stays below 4 KiB of Fovea's own in optimised builds, and the caller
+// lends the scratch (ScratchBytes). It builds with -ffreestanding -fno-exceptions -fno-rtti and
+// calls nothing but memcpy, memset and memmove.
+//
+// A call computes in the floating-point state of its thread, which must round to nearest. With
+// FOVEA_EMBEDDED_DEFAULT_FP_STATE defined before the header it computes in the default state and
+// puts the thread's back, flags included. -ffast-math is refused (docs/header-only.md).
 //
 // A second implementation of the same contract as fovea/attention.h, of which it covers: forward
 // attention, q, k, v and out in f32 or f16, causal, window, query offsets, intervals of keys,
@@ -31,7 +35,7 @@
 #define FOVEA_EMBEDDED_H_
 
 #include "fovea/embedded/begin.h"
-//
+// Behind begin.h, which hides macros from all of them.
 #include "fovea/embedded/attend.h"
 #include "fovea/embedded/check.h"
 #include "fovea/embedded/problem.h"

@@ -49,9 +49,6 @@ FOVEA_EMBEDDED_KERNEL bool AttendItem(const typename Engine::Lanes& lanes, const
       *numbers = of_rows;
       of_rows += lanes.rows();
     }
-    tile.has_total = tile.has_open_group = false;
-    tile.any = {INT64_MAX, 0};
-    tile.all = {0, INT64_MAX};
     ForEachRow(head, tile, [&](int, int64_t, int64_t i) {
       const KeyRange visible = VisibleKeys(head, i);
       tile.all = {Most(tile.all.first, visible.first), Least(tile.all.end, visible.end)};

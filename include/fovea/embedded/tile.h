@@ -56,11 +56,11 @@ struct Tile {
   float *q, *o, *o_total;            // o: of the group of keys at hand; o_total: of those before
   float *m, *l, *m_total, *l_total;  // per row
   float* exponent[2];                // per row: scores must be multiplied by both
-  bool has_exponents;
-  bool has_total;       // a group was joined
-  bool has_open_group;  // o and l have changed since
-  KeyRange any;         // every key that some row sees lies in here
-  KeyRange all;         // every row sees these
+  bool has_exponents = false;
+  bool has_total = false;         // a group was joined
+  bool has_open_group = false;    // o and l have changed since
+  KeyRange any = {INT64_MAX, 0};  // every key that some row sees lies in here
+  KeyRange all = {0, INT64_MAX};  // every row sees these
 
   static constexpr int kNumbersOfRow = 6;  // m, l, their totals and exponents
 };
