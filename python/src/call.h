@@ -20,6 +20,8 @@ class Call {
 
   const Problem& problem() const { return problem_; }
   Library library() const { return library_; }
+  // The caller's q, k and v lack B.
+  bool lifted() const { return lifted_; }
   // Makes the arrays that are not the caller's. ValueError where one of the caller's shares memory
   // with an input or another output.
   void Allocate();

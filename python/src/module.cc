@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "fovea/merge.h"
 #include "fovea/version.h"
+#include "gil.h"
 #include "numbers.h"
 #include "operator.h"
 #include "overlap.h"
@@ -93,16 +94,16 @@ nb::object Attention(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs&
   Plan plan;
   Status status;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil release;
     status = Plan::Create(call.problem(), options.plan, &plan);
   }
   Check(status);
   call.Allocate();
   bool interrupted;
   {
-    nb::gil_scoped_release release;
+    WithoutGil release;
     status = RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads),
-                     &interrupted);
+                     &release, &interrupted);
   }
   if (interrupted) throw nb::python_error();
   Check(status);
@@ -135,9 +136,12 @@ class PlanObject {
   PlanObject(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
     options_.Read(keywords, Options::Kind::kPlan);
     const Call call(q, k, v, options_);
+    Describe(call, keywords);
+    if (options_.plan.max_queries == 0) keywords_["max_queries"] = call.problem().q.shape[2];
+    if (options_.plan.max_keys == 0) keywords_["max_keys"] = call.problem().k.shape[2];
     Status status;
     {
-      nb::gil_scoped_release release;
+      const WithoutGil release;
       status = Plan::Create(call.problem(), options_.plan, &plan_);
       if (status.ok()) cost_ = plan_.cost();
     }
@@ -151,13 +155,25 @@ class PlanObject {
     Status status;
     {
       // The lock is taken without the GIL, which those who hold the lock need to let go of it.
-      nb::gil_scoped_release release;
+      const WithoutGil release;
       std::unique_lock<std::shared_mutex> lock(mutex_);
       status = plan_.Update(call.problem());
       if (status.ok()) cost_ = plan_.cost();
     }
     Check(status);
     options_ = std::move(options);
+    Describe(call, keywords);
+  }
+
+  // Of a plan without data: (function, arguments) that make it again.
+  nb::object Reduce() const {
+    if (options_.score.function.present()) {
+      Raise(PyExc_TypeError,
+            "a plan with a score_function, which is an address in this process, cannot be pickled "
+            "or copied");
+    }
+    return nb::make_tuple(nb::module_::import_("fovea._plan").attr("plan_of"),
+                          nb::make_tuple(tensors_, keywords_));
   }
 
   nb::object Run(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
@@ -170,10 +186,10 @@ class PlanObject {
     Status status;
     bool interrupted;
     {
-      nb::gil_scoped_release release;
+      WithoutGil release;
       std::shared_lock<std::shared_mutex> lock(mutex_);
       status = RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options.threads),
-                       &interrupted);
+                       &release, &interrupted);
     }
     if (interrupted) throw nb::python_error();
     Check(status);
@@ -186,10 +202,10 @@ class PlanObject {
     call.Allocate();
     return Least(repeats, [&] {
       bool interrupted;
+      WithoutGil release;
       const Status status = RunHere(plan_, call.problem(), call.library(),
-                                    ThreadsFor(cost_, options_.threads), &interrupted);
-      if (interrupted) throw nb::python_error();
-      return status;
+                                    ThreadsFor(cost_, options_.threads), &release, &interrupted);
+      return interrupted ? Status(StatusCode::kInvalidArgument, "interrupted") : status;
     });
   }
 
@@ -206,7 +222,20 @@ class PlanObject {
   }
 
  private:
+  void Describe(const Call& call, const nb::kwargs& keywords) {
+    const auto tensor = [&](const TensorView& view) {
+      nb::list shape;
+      for (int a = call.lifted() ? 1 : 0; a < view.rank; ++a) shape.append(view.shape[a]);
+      return nb::make_tuple(nb::tuple(shape), Name(view.dtype));
+    };
+    const Problem& problem = call.problem();
+    tensors_ = nb::make_tuple(tensor(problem.q), tensor(problem.k), tensor(problem.v));
+    for (auto [name, value] : keywords) keywords_[name] = value;
+  }
+
   Options options_;
+  nb::object tensors_;  // shapes [B, H, T, d] and types of q, k and v
+  nb::dict keywords_;   // all that it was made and updated with
   Plan plan_;
   Cost cost_;
   std::shared_mutex mutex_;
@@ -290,7 +319,7 @@ nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
   if (!out.is_none() || !lse.is_none()) RefuseOverlap(states, out_view, lse_view);
   Status status;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil release;
     status = fovea::Merge(states.data(), static_cast<int64_t>(states.size()), out_view, lse_view);
   }
   Check(status);
@@ -332,6 +361,15 @@ void SetThreads(nb::handle given) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // Whoever forgets the module and imports it again gets what there is: types are registered once.
+  static PyObject* first = nullptr;
+  if (first != nullptr) {
+    PyDict_Update(PyModule_GetDict(m.ptr()), PyModule_GetDict(first));
+    return;
+  }
+  first = nb::handle(m).inc_ref().ptr();
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&EndGil));
+
   m.doc() = "Fovea's library, bound. Use the package fovea.";
   m.attr("__version__") = std::to_string(FOVEA_VERSION_MAJOR) + "." +
                           std::to_string(FOVEA_VERSION_MINOR) + "." +
@@ -372,6 +410,7 @@ NB_MODULE(_core, m) {
                    "Bytes of K and V that are read at least once.")
       .def_prop_ro("pairs", &PlanObject::pairs, "Visible (query, key) pairs over all heads.")
       .def_prop_ro("tasks", &PlanObject::tasks, "More threads than this cannot help.")
+      .def("__reduce__", &PlanObject::Reduce)
       .def("_time_run", &PlanObject::TimeRun, nb::arg("q"), nb::arg("k"), nb::arg("v"),
            nb::arg("repeats"))
       .def("__str__", &PlanObject::ToString);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "call.h"
+#include "gil.h"
 #include "numbers.h"
 #include "running.h"
 
@@ -90,16 +91,16 @@ nb::object RunOperator(nb::handle q, nb::handle k, nb::handle v, nb::handle attn
   Plan plan;
   Status status;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil release;
     status = Plan::Create(call.problem(), options.plan, &plan);
   }
   Check(status);
   call.Allocate();
   bool interrupted;
   {
-    nb::gil_scoped_release release;
+    WithoutGil release;
     status = RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads),
-                     &interrupted);
+                     &release, &interrupted);
     if (wants_lse && !attn_mask.is_none()) ZeroWhereEmpty(call.problem().lse);
   }
   if (interrupted) throw nb::python_error();

@@ -1,6 +1,5 @@
 #include "running.h"
 
-#include <nanobind/nanobind.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -43,13 +42,14 @@ bool IsMainThread() noexcept {
 // thread runs Python) costs little.
 class Signals final : public Interrupt {
  public:
+  explicit Signals(WithoutGil* released) : released_(released) {}
   bool Asked() noexcept override {
     if (asked_) return true;
     const Clock::time_point now = Clock::now();
     if (now < next_) return false;
     next_ = now + kPause;
     if (!IsMainThread()) return false;
-    const nanobind::gil_scoped_acquire gil;
+    const WithoutGil::With gil(*released_);
     asked_ = PyErr_CheckSignals() != 0;
     return asked_;
   }
@@ -59,6 +59,7 @@ class Signals final : public Interrupt {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};
   Clock::time_point next_ = Clock::now() + kPause;
+  WithoutGil* released_;
   bool asked_ = false;
 };
 
@@ -75,7 +76,7 @@ int ThreadsFor(const Cost& cost, int asked) {
 }
 
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
-               bool* interrupted) noexcept {
+               WithoutGil* released, bool* interrupted) noexcept {
   *interrupted = false;
   const size_t bytes = plan.WorkspaceBytes(threads);
   if (bytes > memory.bytes) {
@@ -85,7 +86,7 @@ Status RunHere(const Plan& plan, const Problem& problem, Library library, int th
       return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
     memory.bytes = bytes;
   }
-  Signals signals;
+  Signals signals(released);
   Status status;
   if (threads > 1 && library == Library::kTorch && OpenMPExecutor::Available()) {
     OpenMPExecutor executor(threads, signals);

@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "fovea/attention.h"
+#include "gil.h"
 
 namespace fovea::python {
 
@@ -11,11 +12,11 @@ namespace fovea::python {
 int ThreadsFor(const Cost& cost, int asked);
 
 // Runs `problem` on a workspace that belongs to the calling thread, and on the threads that go with
-// the library of its arrays. Without the GIL, which it takes now and then to look for signals:
+// the library of its arrays. Without the GIL, which it takes back now and then to look for signals:
 // where the program's handler of one raises (Ctrl-C), the call ends between two tasks, the
 // exception is set, *interrupted is true, and what the outputs hold is unspecified.
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
-               bool* interrupted) noexcept;
+               WithoutGil* released, bool* interrupted) noexcept;
 
 }  // namespace fovea::python
 
