@@ -87,7 +87,7 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
                        int64_t block_keys, const RowState& state, Along& along) {
   const DF df;
   constexpr int64_t kStep = Lanes::kKeyStep;
-  constexpr int64_t kUnroll = 4 * kStep;
+  constexpr int64_t kUnroll = 4 * kStep, kSome = 4 * kUnroll;
   const int64_t unrolled_end = first + (end - first) / kUnroll * kUnroll;
   const int64_t stride = Lanes::Index(0, kStep, block_keys);
   for (int64_t row = 0; row < rows; row += Lanes::kRowStep) {
@@ -108,13 +108,13 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
     const VF m = hn::IfThenElse(moves, max, m_old);
     const VF base = ExponentBase(m);
 
-    VF sum = hn::Zero(df);
+    VF sum = hn::Zero(df), sum_of_some = sum;
     p = from;
     float* to = s + Lanes::Index(row, first / Weights::kTogether, block_keys);
     for (key = first; key < unrolled_end;) {
-      VF sum_of_some = hn::Zero(df);
-      for (const int64_t some_end = std::min(unrolled_end, RoundUp(key + 1, 4 * kUnroll));
-           key < some_end; key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
+      const int64_t some_end = std::min(unrolled_end, RoundUp(key + 1, kSome));
+      for (; key < some_end;
+           key += kUnroll, p += 4 * stride, to += 4 / Weights::kTogether * stride) {
         const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
         const VF p1 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + stride), base));
         const VF p2 = ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base));
@@ -123,7 +123,9 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
         along.Step();
         sum_of_some = hn::Add(sum_of_some, hn::Add(hn::Add(p0, p1), hn::Add(p2, p3)));
       }
+      if (key % kSome != 0) break;
       sum = hn::Add(sum, sum_of_some);
+      sum_of_some = hn::Zero(df);
     }
     if (const int64_t left = (end - key) / kStep; left > 0) {
       const VF p0 = ExpNonPositive(df, hn::Sub(hn::Load(df, p), base));
@@ -132,8 +134,9 @@ FOVEA_HOT void Softmax(float* HWY_RESTRICT s, int64_t rows, int64_t first, int64
       const VF p2 =
           left > 2 ? ExpNonPositive(df, hn::Sub(hn::Load(df, p + 2 * stride), base)) : hn::Zero(df);
       Weights::StoreSome(left, p0, p1, p2, stride, to);
-      sum = hn::Add(sum, hn::Add(hn::Add(p0, p1), p2));
+      sum_of_some = hn::Add(sum_of_some, hn::Add(hn::Add(p0, p1), p2));
     }
+    sum = hn::Add(sum, sum_of_some);
     sum = Lanes::FoldSum(sum);
     const VF alpha =
         hn::IfThenElse(moves, ExpNonPositive(df, hn::Sub(m_old, base)), hn::Set(df, 1.0f));
