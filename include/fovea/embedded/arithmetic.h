@@ -30,17 +30,15 @@ inline V Opaque(V x) {
   return x;
 }
 
-struct Sum {
-  V sum, rest;
-};
-
-// a + b = sum + rest, exactly, where nothing overflows; else the rest is 0 (Knuth 1969, "The Art of
-// Computer Programming" 2, §4.2.2, theorem B). Neither is a product that might be contracted.
-inline Sum TwoSum(V a, V b) {
+// Returns a + b, rounded, and what it lacks, exactly, as `rest`; that is 0 where the sum overflows
+// (Knuth 1969, "The Art of Computer Programming" 2, §4.2.2, theorem B). Neither a nor b is a
+// product that might be contracted.
+inline V TwoSum(V a, V b, V& rest) {
   const V sum = Opaque(a + b);
   const V b_in_sum = Opaque(sum - a), a_in_sum = Opaque(sum - b_in_sum);
-  const V rest = Opaque(a - a_in_sum) + Opaque(b - b_in_sum);
-  return {sum, xsimd::select(rest == rest, rest, V(0.0f))};
+  const V lacks = Opaque(a - a_in_sum) + Opaque(b - b_in_sum);
+  rest = xsimd::select(lacks == lacks, lacks, V(0.0f));
+  return sum;
 }
 
 }  // namespace internal

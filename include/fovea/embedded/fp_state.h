@@ -5,8 +5,7 @@
 #include "fovea/embedded/load.h"
 
 #ifdef FOVEA_EMBEDDED_DEFAULT_FP_STATE
-#if !defined(__SSE2_MATH__) && !defined(__aarch64__) && \
-    !(defined(__arm__) && defined(__ARM_FP)) && !(defined(__riscv) && defined(__riscv_flen))
+#if !defined(__SSE2_MATH__) && !defined(__aarch64__) && !(defined(__arm__) && defined(__ARM_FP))
 #error "FOVEA_EMBEDDED_DEFAULT_FP_STATE: the state of this processor is not known"
 #endif
 #endif
@@ -52,15 +51,6 @@ class ScopedFpState {
 
  private:
   uint32_t control_;
-#else  // RISC-V
-  ScopedFpState() {
-    __asm__ volatile("frcsr %0" : "=r"(control_) : : "memory");
-    __asm__ volatile("fscsr x0" : : : "memory");
-  }
-  ~ScopedFpState() { __asm__ volatile("fscsr %0" : : "r"(control_) : "memory"); }
-
- private:
-  uintptr_t control_;
 #endif
 };
 

@@ -39,9 +39,9 @@ FOVEA_EMBEDDED_KERNEL void JoinGroup(Tile<Lanes>& tile, int64_t dv) {
   const auto join = [&](float* total, float* part, V beta) {
     // before the first group is joined the total is not there
     const V before = tile.has_total ? Opaque(Load(total) * beta) : V(0.0f);
-    const Sum sum = TwoSum(before, Load(part));
-    Store(sum.sum, total);
-    Store(sum.rest, part);
+    V rest;
+    Store(TwoSum(before, Load(part), rest), total);
+    Store(rest, part);
   };
   for (int row = 0; row < tile.count; row += Lanes::kRowStep) {
     const V m = Lanes::PerRow(tile.m, row);
@@ -51,9 +51,9 @@ FOVEA_EMBEDDED_KERNEL void JoinGroup(Tile<Lanes>& tile, int64_t dv) {
       beta = Exp(Lanes::PerRow(tile.m_total, row) - base);
       total = Opaque(Lanes::PerRow(tile.l_total, row) * beta);
     }
-    const Sum sum = TwoSum(total, Lanes::PerRow(tile.l, row));
-    Lanes::StorePerRow(sum.sum, tile.l_total, row);
-    Lanes::StorePerRow(sum.rest, tile.l, row);
+    V rest;
+    Lanes::StorePerRow(TwoSum(total, Lanes::PerRow(tile.l, row), rest), tile.l_total, row);
+    Lanes::StorePerRow(rest, tile.l, row);
     Lanes::StorePerRow(m, tile.m_total, row);
     for (int64_t c = 0; c < dv; c += Lanes::kKeyStep) {
       const int64_t at = tile.lanes.Index(row, c, dv);
