@@ -19,6 +19,9 @@ endfunction()
 #
 # HWY_BROKEN_EMU128=0: with GCC before 14, Highway 1.2 replaces the portable target by one without all operations, because of GCC's bug 106322
 # and Highway's issue 1683. Both concern vectorised integer code on other machines than 64-bit x86 and Arm. To be deleted with GCC 12 and 13.
+#
+# HWY_SSE2_HAVE_SCALAR_BF16_TYPE=0: with Clang, the compiler's type of a bf16 number needs __truncsfbf2 of GCC 13's libgcc in builds without optimisation.
+set(highway_definitions HWY_BROKEN_EMU128=0 $<$<CXX_COMPILER_ID:Clang,AppleClang>:HWY_SSE2_HAVE_SCALAR_BF16_TYPE=0>)
 if(NOT FETCHCONTENT_SOURCE_DIR_HIGHWAY)
   find_package(hwy 1.2 CONFIG QUIET)
 endif()
@@ -29,7 +32,7 @@ if(NOT hwy_FOUND)
   set(HWY_FORCE_STATIC_LIBS ON CACHE BOOL "" FORCE)
   fovea_fetch(highway https://github.com/google/highway.git 457c891775a7397bdb0376bb1031e6e027af1c48)  # 1.2.0
   add_library(hwy::hwy ALIAS hwy)
-  target_compile_definitions(hwy PUBLIC hwy=fovea_hwy HWY_BROKEN_EMU128=0)
+  target_compile_definitions(hwy PUBLIC hwy=fovea_hwy ${highway_definitions})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^riscv")
     # Its own functions too: a compiler may lack the vectors' header. None of Fovea's kernels is for that target.
     target_compile_definitions(hwy PRIVATE HWY_DISABLED_TARGETS=HWY_RVV)
@@ -38,7 +41,7 @@ if(NOT hwy_FOUND)
   set_target_properties(hwy PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${highway_include}")
   set(FOVEA_HIGHWAY_FROM_SOURCE ON)
 else()
-  target_compile_definitions(hwy::hwy INTERFACE HWY_BROKEN_EMU128=0)
+  target_compile_definitions(hwy::hwy INTERFACE ${highway_definitions})
 endif()
 
 if(FOVEA_TBB)

@@ -69,7 +69,6 @@ class AmxWork {
   }
 
   HWY_INLINE void Accumulate(const Part& part, const TransposedValues& v, Ahead& ahead) {
-    const Geometry& g = *part.g;
     const Tile& tile = *part.tile;
     const Span& span = part.span;
     float* p = part.s;
