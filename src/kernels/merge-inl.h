@@ -49,9 +49,9 @@ void MergeParts(const KernelCall& call, const MergeItem& item, char* scratch) {
       const int64_t channels = std::min(g.dv - c, kStageColumns);
       double sum[kStageColumns] = {};
       for (int64_t n = 0; n < item.parts; ++n) {
-        const double weight = weight_of(n);
-        if (weight == 0) continue;
-        const double share = weight / l;
+        // A part that saw nothing. A weight of 0 still hands on NaN.
+        if (l_of[n * part_floats] == 0.0f) continue;
+        const double share = weight_of(n) / l;
         const float* const part = item.partials + n * part_floats + row * g.dv + c;
         for (int64_t x = 0; x < channels; ++x) sum[x] += share * static_cast<double>(part[x]);
       }

@@ -284,7 +284,7 @@ double RelativeTolerance(const Row& row) {
 }
 
 double WeightTolerance(Product product) {
-  return product == Product::kBF16 ? 0x1p-9 / (1 - 0x1p-9) : 0;
+  return product == Product::kBF16 ? 0x1p-8 / (1 - 0x1p-8) : 0;
 }
 
 StageResult ScoresAt(const Problem& problem, ScoreStage stage) {

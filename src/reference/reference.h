@@ -82,7 +82,7 @@ double RelativeTolerance(const Row& row);
 //
 // Weights w that are rounded by relative errors |δ| ≤ u and divided by their own sum move out by Σ
 // w·δ·(v − out) / (1 + Σ w·δ), and no weighted mean of |v − out| is above max|v|: u / (1 − u),
-// where u is half a unit in the last of bf16's eight bits.
+// where u = 2⁻⁸ is half a unit in the last of bf16's eight bits, just above a power of two.
 double WeightTolerance(Product product);
 
 // What Problem::scores holds at a stage, [B, Hq, Tq, Tk], and how well float32 can know it: |error|

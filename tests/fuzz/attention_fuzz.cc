@@ -3,8 +3,8 @@
 // its seed and the problem; --seed repeats exactly that one.
 //
 // Besides: nothing outside the outputs' elements is written; nothing is read or written outside of
-// tensors and workspace (inaccessible pages lie behind many of them); other executors, and a plan
-// that was updated, give the same bits as a serial run.
+// tensors and workspace (inaccessible pages lie behind many of them); other executors, a plan that
+// was updated, and other floating-point states of the caller give the same bits as a serial run.
 //
 // Each job is a process, so that a crash or a hang of one problem is reported like any other fault.
 #include <sys/mman.h>
@@ -27,6 +27,7 @@
 #include "fuzz/fuzz_problem.h"
 #include "support/check.h"
 #include "support/executors.h"
+#include "support/float_states.h"
 
 #ifdef FOVEA_TEST_TBB
 #include "fovea/tbb.h"
@@ -100,6 +101,15 @@ Status RunHosted(const Plan& plan, const FuzzSpec& spec, const Problem& problem,
 #endif
 }
 
+// In one of test::FloatStates(), if this machine has it. *unchanged: that state is still there.
+template <class Function>
+Status RunInState(int number, const Function& run, bool* unchanged) {
+  const test::InState in(test::FloatStates()[static_cast<size_t>(number)]);
+  Status status = run();
+  *unchanged = !in.entered || in.Unchanged();
+  return status;
+}
+
 // Empty, or what is wrong. `again`: also by the specification's host, and updated if it says so.
 std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected,
                       const PlanOptions& options, bool again, uint64_t seed) {
@@ -122,7 +132,7 @@ std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected,
   const bool padded = HavePadding(spec.problem);
   if (padded && !p.tensors().OutputPaddingUntouched()) return "wrote outside its outputs";
 
-  if (!again || (spec.host == Host::kSerial && !spec.update)) return "";
+  if (!again || (spec.host == Host::kSerial && !spec.update && spec.float_state < 0)) return "";
   const std::vector<unsigned char> serial = OutputBytes(p.tensors());
   if (spec.update) {
     Plan updated;
@@ -132,12 +142,17 @@ std::string TryKernel(FuzzProblem& p, const reference::ForwardResult& expected,
     plan = std::move(updated);
   }
   p.tensors().ResetOutputs();
-  const Status status = spec.host == Host::kSerial
-                            ? Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1)))
-                            : RunHosted(plan, spec, p.problem(), seed);
+  const auto run = [&] {
+    return spec.host == Host::kSerial ? Run(plan, p.problem(), memory.Take(plan.WorkspaceBytes(1)))
+                                      : RunHosted(plan, spec, p.problem(), seed);
+  };
+  bool unchanged = true;
+  const Status status =
+      spec.float_state < 0 ? run() : RunInState(spec.float_state, run, &unchanged);
   if (!status.ok()) return failed("second run", status);
+  if (!unchanged) return "the caller's floating-point state is another one behind a run";
   if (OutputBytes(p.tensors()) != serial)
-    return "an updated plan or another executor gives other bits than a serial run";
+    return "an updated plan, another executor or state gives other bits than a serial run";
   if (padded && !p.tensors().OutputPaddingUntouched())
     return "the second run wrote outside its outputs";
   return "";

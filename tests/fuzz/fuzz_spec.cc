@@ -5,6 +5,8 @@
 #include <sstream>
 #include <vector>
 
+#include "support/float_states.h"
+
 namespace fovea::fuzz {
 namespace {
 
@@ -161,6 +163,8 @@ std::string ToString(const FuzzSpec& s) {
   text << "; tile " << s.options.tile_rows << ", block " << s.options.block_keys << ", split "
        << s.options.split_keys << ", room " << s.options.max_queries << "x" << s.options.max_keys
        << (s.update ? ", updated" : "") << ", " << Name(s.host) << " " << s.workers;
+  if (s.float_state >= 0)
+    text << ", " << test::FloatStates()[static_cast<size_t>(s.float_state)].name;
   return text.str();
 }
 
@@ -276,6 +280,9 @@ FuzzSpec DrawSpec(Random& random) {
     spec.q_size = DrawMagnitude(own, 1e-36, 1e36);
     spec.k_size = 1 / spec.q_size;
   }
+  if (own.Chance(0.1))
+    spec.float_state =
+        static_cast<int>(own.Below(static_cast<int64_t>(test::FloatStates().size())));
   // Each takes as long as thousands of small problems.
   const bool is_long = own.Chance(0.0005);
   if (is_long) MakeLong(own, spec);

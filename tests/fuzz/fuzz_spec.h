@@ -35,6 +35,8 @@ struct FuzzSpec {
   bool update = false;
   Host host = Host::kSerial;
   int workers = 1;
+  // in which of test::FloatStates() the caller is that time; −1: in the usual one
+  int float_state = -1;
 };
 std::string ToString(const FuzzSpec& spec);
 

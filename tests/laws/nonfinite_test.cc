@@ -300,6 +300,27 @@ TEST(VisibleNaNTest, NaNInAVisibleValueReachesItsChannelOnly) {
   }
 }
 
+TEST(VisibleNaNTest, NaNInAValueOfWeightZeroIsNotHidden) {
+  // The score of key 10 is 200 below all others, which lie in other splits.
+  ProblemSpec s;
+  s.Tk = 600, s.dv = 3, s.scale = 1.0f;
+  RandomProblem p(s, test::BaseSeed());
+  p.q.Fill([] { return 1; });
+  p.k.Fill([n = 0]() mutable { return n++ < 64 ? -200 : 0; });
+  for (double bad : {kNaN, kInf}) {
+    p.v.SetAt({0, 0, 10, 1}, bad);
+    for (const Kernel& kernel : test::Kernels()) {
+      for (int64_t split : {0, 64, 100}) {
+        PlanOptions options;
+        options.split_keys = split;
+        RunOn(kernel, p, options);
+        for (int64_t c = 0; c < 3; ++c)
+          EXPECT_EQ(std::isnan(p.out.Get(c)), c == 1) << ToString(kernel) << " splits of " << split;
+      }
+    }
+  }
+}
+
 TEST(VisibleNaNTest, PlusInfinityInAScoreOrBiasGivesNaN) {
   for (int how = 0; how < 2; ++how) {
     ProblemSpec s = SmallSpec();
