@@ -70,14 +70,14 @@ def _config_of(module: torch.nn.Module, owner: PreTrainedModel):
     return config if hasattr(config, "_attn_implementation") else owner.config
 
 
-def _layers(model: PreTrainedModel):
-    """(path, kind, module) of all modules that compute attention and are told to do so by Fovea."""
+def _layers(model: PreTrainedModel, told: bool = True):
+    """(path, kind, module, model it is part of) of the modules that compute attention: those that are told to do so by Fovea, or all."""
 
     def walk(module, path, owner):
         if isinstance(module, PreTrainedModel):
             owner = module
         kind = None if isinstance(module, PreTrainedModel) else _kind(type(module))
-        if kind is not None and _config_of(module, owner)._attn_implementation in _names:
+        if kind is not None and (not told or _config_of(module, owner)._attn_implementation in _names):
             yield path, kind, module, owner
         for name, child in module.named_children():
             yield from walk(child, f"{path}.{name}" if path else name, owner)
@@ -97,6 +97,7 @@ def state_of(model: PreTrainedModel) -> tuple[str, str]:
     if patterns:
         return "refused", f"{name}: {', '.join(patterns)} chooses keys in a pattern that only other implementations read"
     if not any(kind == "interface" for _, kind, _, _ in layers):
+        own = own or sorted({type(module).__name__ for _, kind, module, _ in _layers(model, told=False) if kind == "own"})
         if own:
             return "refused", f"{name}: {', '.join(own)} computes attention itself, not by transformers' AttentionInterface"
         return "refused", f"{name} has no layer that computes attention by transformers' AttentionInterface"

@@ -93,7 +93,7 @@ def _math(keyset, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fa
 
 def _check_schemas() -> None:
     if not hasattr(torch.library, "get_kernel"):
-        raise RuntimeError(f"fovea.torch.patch() needs torch.library.get_kernel (PyTorch 2.10 or newer), which PyTorch {torch.__version__} lacks")
+        raise RuntimeError(f"fovea.torch.patch() needs torch.library.get_kernel, which PyTorch {torch.__version__} lacks")
     for name, expected in _SCHEMAS.items():
         operator = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
         found = "missing" if operator is None else str(operator.default._schema)

@@ -1,7 +1,13 @@
+import importlib
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # textbook.py
+
+# Tests of packages that are missing are skipped, but of those that must be there.
+for name in filter(None, os.environ.get("FOVEA_REQUIRED_PACKAGES", "").split(",")):
+    importlib.import_module(name)
 
 try:
     from hypothesis import settings
