@@ -46,11 +46,10 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
 constexpr int64_t kRowChain = 32 * kLanes;
 
 // s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows, plus s[r][j]
-// if `add`. q rows are padded with zeros to whole vectors.
-template <int kKeys, int kRows, class T>
+// if kAdds. q rows are padded with zeros to whole vectors.
+template <int kKeys, int kRows, bool kAdds, class T>
 FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
-                           int64_t q_stride, int64_t dk, bool add, float* HWY_RESTRICT s,
-                           int64_t s_stride) {
+                           int64_t q_stride, int64_t dk, float* HWY_RESTRICT s, int64_t s_stride) {
   const DF df;
   VF sum[4][kRows];
   for (int j = 0; j < 4; ++j) {
@@ -76,7 +75,7 @@ FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const floa
   for (int r = 0; r < kRows; ++r) {
     float* const to = s + r * s_stride;
     auto sums = SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]);
-    if (add) sums = hn::Add(hn::LoadN(d4, to, kKeys), sums);
+    if constexpr (kAdds) sums = hn::Add(hn::LoadN(d4, to, kKeys), sums);
     hn::StoreN(sums, d4, to, kKeys);
   }
 }
@@ -86,14 +85,15 @@ template <int kKeys, int kRows, class T>
 HWY_INLINE void RowScoresOfHead(const T* HWY_RESTRICT k, int64_t k_stride,
                                 const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
                                 float* HWY_RESTRICT s, int64_t s_stride) {
-  for (int64_t c = 0; c < dk; c += kRowChain) {
-    RowScoresOf<kKeys, kRows>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowChain), c > 0,
-                              s, s_stride);
+  RowScoresOf<kKeys, kRows, false>(k, k_stride, q, q_stride, std::min(dk, kRowChain), s, s_stride);
+  for (int64_t c = kRowChain; c < dk; c += kRowChain) {
+    RowScoresOf<kKeys, kRows, true>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowChain),
+                                    s, s_stride);
   }
 }
 
-// Keys of P·V that are summed in one chain: a quarter of a segment.
-constexpr int64_t kRowChainKeys = kSegmentKeysF32 / 4;
+// Keys of P·V that are summed in one chain: half a segment.
+constexpr int64_t kRowChainKeys = kSegmentKeysF32 / 2;
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
 // channels, of which the last holds `last` (≤ kLanes). Keys first ≤ j < end; the sum of a segment

@@ -2,14 +2,14 @@
 // with the number of keys.
 //
 // Keys are cut into *segments* of Engine::kSegmentKeys at multiples of it. Products p·v of a
-// segment are summed in two chains or four, each from zero and key by key; what they give is added
+// segment are summed in two chains, each from zero and key by key; what they give is added
 // to the sum of the *group*: kGroupSegments of them, again at multiples. A group that ends is added
 // to what the groups before it gave, and what that addition lost begins the next group's sum. l's
 // segments join like groups: it is small.
 //
 // What that loses at f32 products, in units of 2⁻²⁴ · Σ p·|v|, at most:
 //    33  Σ p·v in a chain: an addition for every key and, without fused multiply-adds, a product
-//     3  additions of chains: three in the row engine, one in the tile engine
+//     1  the addition of chains
 //    16  additions to the group
 //     4  factors alpha, of the group and of those before it: exp and the product lose 2 when m
 //        moves, but all before is then e times smaller at least, so all moves lose 2 / (e − 1)
@@ -17,7 +17,7 @@
 //    19  Σ p: 16 keys in each of four chains, their sums, and l's two parts
 //     2  alpha in l
 //     2  1 / l, and the product with it
-// which is 80, however many keys there are; the contract allows 160. Groups themselves add less
+// which is 78, however many keys there are; the contract allows 160. Groups themselves add less
 // than 2⁻⁴⁸ each. Splits, and parts that Merge gets, are joined in doubles.
 //
 // Short chains are for the rows of which one key weighs most: what is added to it, key by key, is
@@ -35,7 +35,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-static_assert((kSegmentKeysF32 / 2 + 1) + 3 + kGroupSegments + 4 + 1 + (kSegmentKeysF32 / 4 + 3) +
+static_assert((kSegmentKeysF32 / 2 + 1) + 1 + kGroupSegments + 4 + 1 + (kSegmentKeysF32 / 4 + 3) +
                   2 + 2 <=
               160);
 
