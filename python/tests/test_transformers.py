@@ -347,6 +347,22 @@ def test_a_part_of_a_model_may_have_another_implementation():
     assert states == {"interface"}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_continuous_batching_runs_patched(monkeypatch):
+    """With attn_implementation="sdpa", under patch(): the same tokens, by Fovea."""
+    pytest.importorskip("psutil")  # which it asks how much memory there is
+    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**SMALL), attn_implementation="sdpa").eval()
+    settings = transformers.GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=0, num_blocks=16, max_batch_tokens=64)
+    calls, real = [], fovea._core._operator
+    monkeypatch.setattr(fovea._core, "_operator", lambda *a: calls.append(1) or real(*a))
+    prompts = [[5, 6, 7, 8], [9, 10, 11]]
+    expected = [x.generated_tokens for x in model.generate_batch(inputs=prompts, generation_config=settings).values()]
+    assert not calls and len(expected) == 2
+    with fovea.torch.patch():
+        got = [x.generated_tokens for x in model.generate_batch(inputs=prompts, generation_config=settings).values()]
+    assert calls and got == expected
+
+
 # ---------------------------------------------------------------- all model types
 
 from tiny_models import TYPES, check  # noqa: E402
