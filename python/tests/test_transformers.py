@@ -290,7 +290,7 @@ def test_keywords_are_known_or_an_error():
     forward = fovea.transformers.attention_forward
     expected = forward(module, q, q, q)[0]
     assert torch.equal(forward(module, q, q, q, sliding_window=3, position_ids=torch.arange(5), use_cache=True, block_indices=None, new_flag=False)[0], expected)
-    for name, value in (("block_indices", torch.zeros(1)), ("indices", torch.zeros(1)), ("some_new_bias", 1.0)):
+    for name, value in (("block_indices", torch.zeros(1)), ("some_new_bias", 1.0)):
         with pytest.raises(ValueError, match=name):
             forward(module, q, q, q, **{name: value})
     with pytest.raises(ValueError, match="cu_seq_lens_q.*position_ids"):
@@ -371,7 +371,7 @@ from tiny_models import TYPES, check  # noqa: E402
 QUICKLY = [kind for kind in (
     "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "mpnet",
     "bert", "roberta", "distilbert", "albert", "electra", "modernbert", "deberta-v2", "t5", "bart", "whisper", "vit", "clip_vision_model", "siglip_vision_model", "dinov2", "wav2vec2",
-    "gpt_oss", "cohere2", "olmo2", "starcoder2", "stablelm", "inkling2_text", "xlnet", "granite",
+    "gpt_oss", "cohere2", "olmo2", "starcoder2", "stablelm", "inkling2_text", "xlnet", "granite", "deepseek_v3", "deepseek_v32", "doge",
 ) if kind in TYPES]  # fmt: skip
 
 

@@ -60,8 +60,10 @@ def shrink(config: PreTrainedConfig) -> PreTrainedConfig:
                 setattr(config, name, min(value, OTHERS[name]) if name not in ("vocab_size", "text_vocab_size") else OTHERS[name])
             elif name.endswith("_token_id") or name.endswith("_token_index"):
                 setattr(config, name, min(value, 90 + sum(map(ord, name)) % 8) if value > 98 else value)
-    if isinstance(getattr(config, "qk_rope_head_dim", None), int) and isinstance(getattr(config, "head_dim", None), int):
-        config.head_dim = config.qk_rope_head_dim  # of what rotates
+    if isinstance(getattr(config, "qk_rope_head_dim", None), int):  # latent attention: no groups, and head_dim is that of what rotates
+        for name, size in (("head_dim", config.qk_rope_head_dim), ("num_key_value_heads", 4)):
+            if isinstance(getattr(config, name, None), int):
+                setattr(config, name, size)
     if isinstance(kinds, (list, tuple)) and kinds:
         config.layer_types = chosen
         if isinstance(getattr(config, "mlp_layer_types", None), (list, tuple)):
