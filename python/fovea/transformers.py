@@ -150,6 +150,15 @@ def _check_keywords(keywords: dict, has_mask: bool) -> None:
         raise ValueError(f"the layer passes {name}, which Fovea does not know and must not ignore")
 
 
+def _among(indices, mask, keys: int) -> torch.Tensor:
+    """The mask of these keys and no others, as layers make it for eager attention."""
+    if mask is None:
+        raise ValueError("indices of keys without a mask, which says what is causal")
+    mask = mask.dense() if isinstance(mask, Mask) else mask
+    chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device).scatter(-1, indices.long(), True).unsqueeze(1)
+    return mask & chosen if mask.dtype is torch.bool else mask.masked_fill(~chosen, torch.finfo(mask.dtype).min)
+
+
 def _wants_weights(keywords: dict) -> bool:
     if keywords.get("output_attentions"):
         return True
@@ -172,13 +181,16 @@ def attention_forward(
     s_aux: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """For AttentionInterface: query [B, Hq, Tq, dk], key and value [B, Hkv, Tk, d] → [B, Tq, Hq, dv], and the weights where attentions are asked for.
 
-    s_aux is a sink for each head [Hq], sinks one for each query [B, Hq, Tq, 1]. A keyword that would change the result and is not known here is a ValueError.
+    s_aux is a sink for each head [Hq], sinks one for each query [B, Hq, Tq, 1], indices [B, Tq, n] the keys that a query sees of those that the mask leaves. A keyword that would change the result and is not known here is a ValueError.
     """
     _check_keywords(kwargs, attention_mask is not None)
+    if indices is not None:
+        attention_mask = _among(indices, attention_mask, key.shape[2])
     weights = _wants_weights(kwargs)
     mask, numbers = attention_mask, {}
     if isinstance(attention_mask, Mask):

@@ -290,7 +290,7 @@ def test_keywords_are_known_or_an_error():
     forward = fovea.transformers.attention_forward
     expected = forward(module, q, q, q)[0]
     assert torch.equal(forward(module, q, q, q, sliding_window=3, position_ids=torch.arange(5), use_cache=True, block_indices=None, new_flag=False)[0], expected)
-    for name, value in (("block_indices", torch.zeros(1)), ("indices", torch.zeros(1)), ("some_new_bias", 1.0)):
+    for name, value in (("block_indices", torch.zeros(1)), ("some_new_bias", 1.0)):
         with pytest.raises(ValueError, match=name):
             forward(module, q, q, q, **{name: value})
     with pytest.raises(ValueError, match="cu_seq_lens_q.*position_ids"):
@@ -347,6 +347,22 @@ def test_a_part_of_a_model_may_have_another_implementation():
     assert states == {"interface"}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_continuous_batching_runs_patched(monkeypatch):
+    """With attn_implementation="sdpa", under patch(): the same tokens, by Fovea."""
+    pytest.importorskip("psutil")  # which it asks how much memory there is
+    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**SMALL), attn_implementation="sdpa").eval()
+    settings = transformers.GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=0, num_blocks=16, max_batch_tokens=64)
+    calls, real = [], fovea._core._operator
+    monkeypatch.setattr(fovea._core, "_operator", lambda *a: calls.append(1) or real(*a))
+    prompts = [[5, 6, 7, 8], [9, 10, 11]]
+    expected = [x.generated_tokens for x in model.generate_batch(inputs=prompts, generation_config=settings).values()]
+    assert not calls and len(expected) == 2
+    with fovea.torch.patch():
+        got = [x.generated_tokens for x in model.generate_batch(inputs=prompts, generation_config=settings).values()]
+    assert calls and got == expected
+
+
 # ---------------------------------------------------------------- all model types
 
 from tiny_models import TYPES, check  # noqa: E402
@@ -355,7 +371,7 @@ from tiny_models import TYPES, check  # noqa: E402
 QUICKLY = [kind for kind in (
     "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "mpnet",
     "bert", "roberta", "distilbert", "albert", "electra", "modernbert", "deberta-v2", "t5", "bart", "whisper", "vit", "clip_vision_model", "siglip_vision_model", "dinov2", "wav2vec2",
-    "gpt_oss", "cohere2", "olmo2", "starcoder2", "stablelm", "inkling2_text", "xlnet", "granite",
+    "gpt_oss", "cohere2", "olmo2", "starcoder2", "stablelm", "inkling2_text", "xlnet", "granite", "deepseek_v3", "deepseek_v32", "doge",
 ) if kind in TYPES]  # fmt: skip
 
 

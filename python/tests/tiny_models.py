@@ -60,8 +60,10 @@ def shrink(config: PreTrainedConfig) -> PreTrainedConfig:
                 setattr(config, name, min(value, OTHERS[name]) if name not in ("vocab_size", "text_vocab_size") else OTHERS[name])
             elif name.endswith("_token_id") or name.endswith("_token_index"):
                 setattr(config, name, min(value, 90 + sum(map(ord, name)) % 8) if value > 98 else value)
-    if isinstance(getattr(config, "qk_rope_head_dim", None), int) and isinstance(getattr(config, "head_dim", None), int):
-        config.head_dim = config.qk_rope_head_dim  # of what rotates
+    if isinstance(getattr(config, "qk_rope_head_dim", None), int):  # latent attention: no groups, and head_dim is that of what rotates
+        for name, size in (("head_dim", config.qk_rope_head_dim), ("num_key_value_heads", 4)):
+            if isinstance(getattr(config, name, None), int):
+                setattr(config, name, size)
     if isinstance(kinds, (list, tuple)) and kinds:
         config.layer_types = chosen
         if isinstance(getattr(config, "mlp_layer_types", None), (list, tuple)):
@@ -234,15 +236,45 @@ def check(kind: str) -> tuple[str, str]:
 TYPES = sorted(kind for kind in CONFIG_MAPPING if CONFIG_MAPPING[kind] in MODEL_MAPPING)
 
 
+def document(rows) -> str:
+    """The table of states."""
+    kinds = {state: [row for row in rows if row[1] == state] for state in ("fovea", "partly", "refused", "silent", "wrong", "crash", "not run")}
+    lines = [
+        "# Models of transformers",
+        "",
+        f"What `attn_implementation=\"fovea\"` is to each model type of transformers {transformers.__version__} with PyTorch {torch.__version__.split('+')[0]}: random models of tiny",
+        "sizes, padded on the left, compared with eager attention (and with PyTorch's function where eager differs from it in what is padding).",
+        "`python python/tests/tiny_models.py > docs/models.md` writes this page, in an hour.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| run on Fovea | {len(kinds['fovea'])} |",
+        f"| in part: some layers compute attention themselves, which a warning says | {len(kinds['partly'])} |",
+        f"| refused, with a sentence | {len(kinds['refused'])} |",
+        f"| without Fovea and without a word | {len(kinds['silent'])} |",
+        f"| wrong, or fail where eager attention works | {len(kinds['wrong']) + len(kinds['crash'])} |",
+        f"| not compared: they need other input, sizes or packages than this sweep has | {len(kinds['not run'])} |",
+    ]
+    for state, title in (("fovea", "Run on Fovea"), ("not run", "Not compared")):
+        lines += ["", f"## {title}", "", ", ".join(kind for kind, *_ in kinds[state]) + "."]
+    for state, title in (("partly", "In part"), ("refused", "Refused"), ("silent", "Without Fovea"), ("wrong", "Wrong"), ("crash", "Fail")):
+        if kinds[state]:
+            lines += ["", f"## {title}", "", "| type | |", "|---|---|"] + [f"| {kind} | {remark} |" for kind, _, remark in kinds[state]]
+    return "\n".join(lines) + "\n"
+
+
 def main(kinds):
+    torch.set_num_threads(1)
+    rows = []
     for kind in kinds:
         try:
             state, remark = check(kind)
         except Exception as error:  # noqa: BLE001
             state, remark = "not run", first_line(error)
-        print(f"| {kind} | {state} | {remark.replace('|', '/')} |", flush=True)
+        rows.append((kind, state, remark.replace("|", "/")))
+        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    print(document(rows), end="")
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     main(sys.argv[1:] or TYPES)
