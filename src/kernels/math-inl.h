@@ -40,9 +40,47 @@ HWY_INLINE V ClampAbove(V x, V most) {
 #endif
 }
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+
+// Where one instruction looks up 32 numbers: x·log₂e = n/32 + f with integer n and |f| ≤ 1/64, and
+// 2^(n/32) comes from a table of the steps of an octave. Fewer multiply-adds than a polynomial for
+// all of an octave needs. Of f·(c₁ + c₂·f) for 2^f − 1 the error is 0.9·2⁻²⁴ at most.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V ExpByTable(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  // Of the steps, less the place of the step where the shifted n has it.
+  alignas(64) static constexpr uint32_t kSteps[32] = {
+      0x3f800000, 0x3f7ecd87, 0x3f7daac3, 0x3f7c980f, 0x3f7b95c2, 0x3f7aa43a, 0x3f79c3d3,
+      0x3f78f4f0, 0x3f7837f0, 0x3f778d3a, 0x3f76f532, 0x3f767043, 0x3f75fed7, 0x3f75a15b,
+      0x3f75583f, 0x3f7523f6, 0x3f7504f3, 0x3f74fbaf, 0x3f7508a4, 0x3f752c4d, 0x3f75672a,
+      0x3f75b9be, 0x3f76248c, 0x3f76a81e, 0x3f7744fd, 0x3f77fbb8, 0x3f78ccdf, 0x3f79b907,
+      0x3f7ac0c7, 0x3f7be4ba, 0x3f7d257d, 0x3f7e83b3};
+  constexpr float kShift = 393216.0f;  // 1.5·2¹⁸: sums are multiples of 1/32
+  const V log2e = hn::Set(d, detail::kLog2e);
+  const V shifted = hn::MulAdd(x, log2e, hn::Set(d, kShift));
+  const V f = hn::MulSub(x, log2e, hn::Sub(shifted, hn::Set(d, kShift)));
+  const auto n = hn::BitCast(du, shifted);
+#if HWY_IS_DEBUG_BUILD
+  const auto step = hn::And(n, hn::Set(du, 31u));  // as the instruction takes it
+#else
+  const auto step = n;
+#endif
+  const auto steps = hn::TwoTablesLookupLanes(
+      du, hn::Load(du, kSteps), hn::Load(du, kSteps + hn::Lanes(du)), hn::IndicesFromVec(du, step));
+  const V power = hn::BitCast(d, hn::Add(steps, hn::ShiftLeft<18>(n)));
+  const V p =
+      hn::Mul(f, hn::MulAdd(hn::Set(d, 0.240226596593857f), f, hn::Set(d, 0.69315731525421f)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, detail::kExpFlush)), hn::MulAdd(p, power, power));
+}
+
+#endif
+
 // e^x for x ≤ 0, as fovea/detail/exp.h has it.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpNonPositive(D d, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (HWY_MAX_LANES_D(D) == 16) return ExpByTable(d, x);
+#endif
   const hn::RebindToSigned<D> di;
   const V shift = hn::Set(d, detail::kExpShift);
   const V log2e = hn::Set(d, detail::kLog2e);
