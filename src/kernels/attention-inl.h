@@ -101,9 +101,8 @@ HWY_INLINE void ScorePart(const Job& job, const BlockWalk<Engine>& walk, int n,
   Engine::Seal(part);
 }
 
-// Whether no sum has overflowed; what a job that scales values stores is then complete.
 template <class Engine>
-bool AttendOnce(const Job& job) {
+SumFaults AttendOnce(const Job& job) {
   using Lanes = typename Engine::Lanes;
   // 1. Pack scale·Q of every tile; m = −inf, l = 0, O = 0.
   Tile tiles[kMaxTiles];
@@ -137,19 +136,22 @@ bool AttendOnce(const Job& job) {
     }
   }
   // 6. Store O / l and lse, or a partial state.
-  bool finite = true;
+  SumFaults faults;
   for (int t = 0; t < count; ++t) {
     EndTile<Engine>(job, tiles[t], true);
-    if (!StoreOutput<Engine>(job, tiles[t])) finite = false;
+    faults |= StoreOutput<Engine>(job, tiles[t]);
   }
-  return finite;
+  return faults;
 }
 
 template <class Engine>
 void Attend(const KernelCall& call, const Item& item, char* scratch) {
-  for (bool scales_values : {false, true}) {
-    if (AttendOnce<Engine>(BeginJob<Engine>(call, item, scratch, scales_values))) break;
-  }
+  const auto attend = [&](float value_scale) {
+    return AttendOnce<Engine>(BeginJob<Engine>(call, item, scratch, value_scale));
+  };
+  const SumFaults faults = attend(1.0f);
+  if (faults.too_large) attend(kScaleDown);
+  if (faults.too_small) attend(kScaleUp);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -60,7 +60,7 @@ HWY_INLINE void Normalise(const Job& job, const Part& part) {
 // m and l: a pass over the keys before.
 template <class Engine>
 void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
-  const Job job = BeginJob<Engine>(call, item, scratch, false);
+  const Job job = BeginJob<Engine>(call, item, scratch, 1.0f);
   const bool weights = call.stage == ScoreStage::kWeights;
   Tile tiles[kMaxTiles];
   const int count = BeginTiles<Engine>(job, false, tiles);

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "kernels/overflow-inl.h"
+#include "kernels/mend-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
@@ -69,10 +69,10 @@ HWY_INLINE Destination PartialOutputOf(const Job& job, const Tile& tile) {
   return out;
 }
 
-// out = O / l and lse; or the tile's part of a partial state. Whether O was finite; where the job
-// scales values only what was not is stored.
+// out = O / l and lse; or the tile's part of a partial state. Returns the faults of O; where the
+// job scales values only what had one is stored.
 template <class Engine>
-HWY_INLINE bool StoreOutput(const Job& job, const Tile& tile) {
+HWY_INLINE SumFaults StoreOutput(const Job& job, const Tile& tile) {
   using Lanes = typename Engine::Lanes;
   const KernelCall& call = job.call;
   const Item& item = job.item;
@@ -83,11 +83,13 @@ HWY_INLINE bool StoreOutput(const Job& job, const Tile& tile) {
   const Destination out = item.partial != nullptr ? PartialOutputOf(job, tile)
                                                   : OutputOf(job, tile, call.problem->out,
                                                              sequence.q_batch, sequence.q_first);
-  if (job.scales_values) {
-    ReplaceNonFinite<Engine>(tile, g, inverse, out);
-    return true;
+  if (job.value_scale != 1.0f) {
+    MendSums<Engine>(tile, g, inverse, static_cast<double>(job.value_scale), out);
+    return SumFaults();
   }
-  const bool finite = HasFiniteSums<Engine>(tile, g, inverse);
+  const SumFaults faults = FaultsOfSums<Engine>(tile, g, inverse);
+  tile.faults[0] = 0;
+  if (faults.any()) NoteFaults<Engine>(tile, g);
   Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
   if (item.partial != nullptr) {
     float* const m = item.partial + item.rows * g.dv + (tile.first_row - item.first_row);
@@ -99,7 +101,7 @@ HWY_INLINE bool StoreOutput(const Job& job, const Tile& tile) {
     ForEachRow(job, tile,
                [&](int r, int64_t h, int64_t i) { StoreLse(call, sequence, h, i, lse[r]); });
   }
-  return finite;
+  return faults;
 }
 
 }  // namespace HWY_NAMESPACE

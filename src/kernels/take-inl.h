@@ -180,15 +180,15 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
       [&](int r, int64_t c, float x) { tile.q[Lanes::Index(r, c, g.dk)] = x; });
 }
 
-// n rows of d elements times kValueScale to `to`, f32.
-inline HWY_NOINLINE void CopyScaled(const BlockRows& rows, int64_t n, int64_t d, float* to,
-                                    int64_t to_stride) {
+// n rows of d elements times `scale` to `to`, f32.
+inline HWY_NOINLINE void CopyScaled(const BlockRows& rows, int64_t n, int64_t d, float scale,
+                                    float* to, int64_t to_stride) {
   const DF df;
   WithVectorType(rows.dtype, [&](auto zero) HWY_ATTR {
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t c = 0; c < d; c += kLanes) {
         const VF x = LoadAsF32(rows.Row<decltype(zero)>(j) + c, std::min<int64_t>(d - c, kLanes));
-        hn::StoreU(hn::Mul(x, hn::Set(df, kValueScale)), df, to + j * to_stride + c);
+        hn::StoreU(hn::Mul(x, hn::Set(df, scale)), df, to + j * to_stride + c);
       }
     }
   });
@@ -225,8 +225,8 @@ struct F32Operands {
     const Scratch& w = job.w;
     const int64_t dv = job.g.dv;
     BlockRows rows = TakeRows<F32Operands>(job, job.call.problem->v, block, w.v);
-    if (job.scales_values) {
-      CopyScaled(rows, block.n, dv, w.v, CopiedStride(dv));
+    if (job.value_scale != 1.0f) {
+      CopyScaled(rows, block.n, dv, job.value_scale, w.v, CopiedStride(dv));
       rows = {w.v, CopiedStride(dv)};
     }
     if (!removes || !HasNonFinite(rows, block.n, dv)) return {rows, nullptr};

@@ -50,12 +50,12 @@ HWY_INLINE bool Interleave(const char* a, const char* b, int64_t n, float* HWY_R
   return hn::AllTrue(du16, hn::Lt(largest, hn::Set(du16, uint16_t{0x7f80})));
 }
 
-// n pairs times kValueScale. No bf16 is so small that it matters beside those that overflowed.
-inline HWY_NOINLINE void ScalePairs(int64_t n, float* pairs) {
+// n pairs times `scale`.
+inline HWY_NOINLINE void ScalePairs(int64_t n, float scale, float* pairs) {
   char* p = reinterpret_cast<char*>(pairs);
   for (int64_t x = 0; x < 2 * n; ++x, p += 2) {
     const hwy::bfloat16_t scaled =
-        hwy::BF16FromF32(hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p)) * kValueScale);
+        hwy::BF16FromF32(hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p)) * scale);
     std::memcpy(p, &scaled, sizeof(scaled));
   }
 }
@@ -209,7 +209,7 @@ struct BF16Operands {
       const char* b = j + 1 < block.n ? side_by_side(walk.Next(), copy + 2 * dv) : nullptr;
       const bool all = Interleave(a, b, dv, to);
       finite = finite && all;
-      if (job.scales_values) ScalePairs(dv, to);
+      if (job.value_scale != 1.0f) ScalePairs(dv, job.value_scale, to);
       const uint32_t ones = 0x3f803f80;
       std::memcpy(to + dv, &ones, sizeof(ones));
     }

@@ -60,6 +60,7 @@ struct Tile {
   float* o;           // Lanes::TileFloats(rows, Engine::OutputColumns(dv)): the group's sums …
   float* o_groups;    // … and as many: those of the groups before, …
   float* m_groups;    // … taken from these maxima. Of geometries that have groups
+  uint64_t* faults;   // of those sums: FaultWords
   RowState state;
   KeyRange* visible;  // [count] keys that each row sees by position
   // per row: the product of both is 2^exponent, which scores must be multiplied by
@@ -85,6 +86,7 @@ struct Scratch {
   float* s[2];  // as many as the engine's pipeline has
   float *mask_words, *stage, *k, *v, *v_row;
   uint64_t* poisoned;
+  uint64_t* faults;  // of the sums of every tile
   size_t bytes;
 };
 
@@ -95,12 +97,13 @@ struct Job {
   const Geometry& g;
   const SequenceLengths& sequence;
   Scratch w;
-  // V is multiplied by kValueScale: sums of p·v have overflowed (kernels/overflow-inl.h).
-  bool scales_values = false;
+  // What V is multiplied by. Not 1 where sums of p·v are mended (kernels/mend-inl.h).
+  float value_scale = 1;
 };
 
-// A power of two: p·v times this does not overflow, however many there are.
-constexpr float kValueScale = 0x1p-64f;
+// Of sums that overflow, or are too small; times these they do not and are not, however many keys
+// there are.
+constexpr float kScaleDown = 0x1p-64f, kScaleUp = 0x1p64f;
 
 // What a tile sees of a block, and the scores of the two.
 struct Part {
@@ -138,6 +141,10 @@ class Carver {
 
 constexpr int64_t kStageColumns = 64;
 
+// Words of which the first says whether a tile's sums have faults, and bit r·dv + c of the others
+// whether that of row r and channel c has one.
+HWY_INLINE int64_t FaultWords(int64_t rows, int64_t dv) { return 1 + (rows * dv + 63) / 64; }
+
 template <class Engine>
 Scratch CarveScratch(const Geometry& g, char* base) {
   using Lanes = typename Engine::Lanes;
@@ -167,19 +174,20 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.v = carver.Take<float>(Engine::ValueFloats(g.block_keys, g.dv));
   w.v_row = carver.Take<float>(CopiedStride(g.dv));
   w.poisoned = carver.Take<uint64_t>((g.block_keys + 63) / 64);
+  w.faults = carver.Take<uint64_t>(g.tiles * FaultWords(rows, g.dv));
   w.bytes = carver.used();
   return w;
 }
 
 template <class Engine>
 HWY_INLINE Job BeginJob(const KernelCall& call, const Item& item, char* scratch,
-                        bool scales_values) {
+                        float value_scale) {
   return {call,
           item,
           call.geometry,
           call.lengths[item.sequence],
           CarveScratch<Engine>(call.geometry, scratch),
-          scales_values};
+          value_scale};
 }
 
 template <class Engine>
@@ -190,6 +198,7 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   const int64_t o_first = index * Engine::Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
   tile.o = w.o + o_first;
   tile.o_groups = w.o_groups + (g.has_groups ? o_first : 0);
+  tile.faults = w.faults + index * FaultWords(rows, g.dv);
   tile.m_groups = w.m_groups + (g.has_groups ? index * rows : 0);
   tile.state = {w.m + index * rows, w.l + index * rows, w.l_rest + index * rows,
                 w.alpha + index * rows};

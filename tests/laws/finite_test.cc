@@ -102,7 +102,8 @@ TEST(LargeValueTest, MixturesOfBothSigns) {
       p.v.Fill([&] { return 3e38 * (2 * random.Uniform() - 1); });
       ExpectFinite(p);
       // A sum of several 3e38 that others take back.
-      p.v.Fill([n = int64_t{0}, Tk = Tk]() mutable { return n++ / 18 < Tk / 2 ? 3e38 : -3e38; });
+      p.v.Fill(
+          [n = int64_t{0}, half = Tk / 2]() mutable { return n++ / 18 < half ? 3e38 : -3e38; });
       ExpectFinite(p);
     }
   }
