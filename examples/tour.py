@@ -344,7 +344,7 @@ def memory():
         print(f"{T >> 10:4}K tokens: weights {matrix[-1] / 2**20:8.0f} MiB,  q k v out {tensors[-1] / 2**20:4.0f} MiB")
     print(f"here: workspace {workspace[-1] / 1024:.0f} KiB for any T")
     assert matrix[-1] == 64 << 30
-    assert len(set(workspace)) == 1 and workspace[0] <= 256 << 10
+    assert len(set(workspace[1:])) == 1 and workspace[-1] <= 256 << 10  # (up to 1K tokens it is less)
 
     rng = np.random.default_rng(3)
     q, k, v = (rng.standard_normal((1, 1, T, d), dtype=np.float32) for T in (128, T, T))

@@ -126,6 +126,7 @@ LONG_CALL = """
 import os, signal, sys, threading, time
 import numpy as np
 import fovea
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may ignore it
 threads, library = int(sys.argv[1]), sys.argv[2]
 rng = np.random.default_rng(0)
 q, small = (rng.standard_normal((1, 8, T, 64), dtype=np.float32) for T in (65536, 1024))  # a minute's work, and none

@@ -109,6 +109,46 @@ TEST(LargeValueTest, MixturesOfBothSigns) {
   }
 }
 
+// Products p·v that are subnormal numbers lose bits, all in the same direction.
+TEST(SmallValueTest, ManySmallWeightsOfSmallValues) {
+  constexpr int64_t kKeys = 20000;
+  for (double value : {0x1p-126, 1e-37, 1e-42}) {
+    for (double score : {-4.2, -9.0}) {
+      RandomProblem p(Spec(2, kKeys), test::BaseSeed());
+      const int64_t dk = p.spec.dk;
+      p.q.Fill([n = int64_t{0}, dk]() mutable { return n++ % dk == 0 ? 1.0 : 0.0; });
+      p.k.Fill([n = int64_t{0}, dk, score]() mutable {
+        const int64_t element = n++;
+        return element % dk == 0 && element / dk % kKeys != 0 ? score : 0.0;
+      });
+      p.v.Fill([value] { return value; });
+      p.problem.score.scale = 1.0f;
+      ExpectFinite(p);
+    }
+  }
+}
+
+// A small sum next to large ones, which do not change by a bit.
+TEST(SmallValueTest, ASmallChannelBesideLargeOnes) {
+  constexpr int64_t kChannel = 3;
+  for (double small : {1e-40, 1e-45}) {
+    RandomProblem p(Spec(5, 300), test::BaseSeed()), with_small(Spec(5, 300), test::BaseSeed());
+    for (int64_t n = kChannel; n < with_small.v.size(); n += p.spec.dv) with_small.v.Set(n, small);
+    for (const Kernel& kernel : test::KernelsFor(p.problem)) {
+      RunOn(kernel, p);
+      RunOn(kernel, with_small);
+      for (int64_t n = 0; n < p.out.size(); ++n) {
+        const double got = with_small.out.Get(n);
+        if (n % p.spec.dv == kChannel) {
+          EXPECT_NEAR(got, small, 1e-5 * small + 0x1p-149) << ToString(kernel);
+        } else {
+          EXPECT_EQ(got, p.out.Get(n)) << ToString(kernel);
+        }
+      }
+    }
+  }
+}
+
 TEST(LargeValueTest, SplitKeysJoinLargeParts) {
   for (double spread : {0.0, 2.0}) {
     RandomProblem p(Spec(1, 2000), test::BaseSeed());
