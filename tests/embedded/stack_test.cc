@@ -7,7 +7,16 @@
 #include "embedded/support.h"
 #include "support/random.h"
 
-#if defined(__linux__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)  // as Clang says it
+#define FOVEA_TEST_HAS_LARGE_FRAMES
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define FOVEA_TEST_HAS_LARGE_FRAMES
+#endif
+
+#if defined(__linux__) && defined(__OPTIMIZE__) && !defined(FOVEA_TEST_HAS_LARGE_FRAMES)
 #include <ucontext.h>
 
 namespace fovea::test {

@@ -7,7 +7,8 @@ headers=("$1"/fovea/*.h "$1"/fovea/detail/*.h)
 [[ -z ${4:-} ]] || headers+=("$1"/fovea/embedded/*.h)
 for header in "${headers[@]}"; do
   name=${header#"$1"/}
-  [[ $name == fovea/detail/macros_* ]] && continue  # halves of a pair
+  # halves of a pair
+  [[ $name == fovea/detail/macros_* || $name == fovea/embedded/begin.h || $name == fovea/embedded/end.h ]] && continue
   flags=()
   if [[ $name == fovea/embedded* ]]; then
     [[ -n ${4:-} ]] || continue
