@@ -149,6 +149,9 @@ TEST_F(Embedded, WithoutTheMacroOnlyToNearestWillDo) {
 }
 
 TEST_F(Embedded, OrdinaryInputRaisesNoFlag) {
+#if defined(__clang__)
+  GTEST_SKIP() << "Clang computes ahead what a condition may leave out: that may raise flags";
+#endif
   for (RandomProblem& p : Problems()) {
     p.ResetOutputs();
     const auto converted = Convert(p.problem);
