@@ -23,7 +23,7 @@ FOVEA_ALONE F32Scores(const char* k, int64_t k_stride, const float* q, int64_t d
 }
 FOVEA_ALONE F32Accumulate(const char* v, int64_t v_stride, const float* p, int64_t keys,
                           const float* alpha, float* o) {
-  AccumulateOf<F32Product, kTileChannels, 2>(v, v_stride, p, keys, alpha, o);
+  AccumulateOf<F32Product, kTileChannels, 2>(v, v_stride, p, keys, nullptr, alpha, o);
 }
 FOVEA_ALONE BF16Scores(const char* k, int64_t k_stride, const float* q, int64_t dk,
                        const Tile& tile, float* s) {
@@ -31,7 +31,7 @@ FOVEA_ALONE BF16Scores(const char* k, int64_t k_stride, const float* q, int64_t 
 }
 FOVEA_ALONE BF16Accumulate(const char* v, int64_t v_stride, const float* p, int64_t keys,
                            const float* alpha, float* o) {
-  AccumulateOf<BF16Product, kTileChannels, 2>(v, v_stride, p, keys, alpha, o);
+  AccumulateOf<BF16Product, kTileChannels, 2>(v, v_stride, p, keys, nullptr, alpha, o);
 }
 
 }  // namespace HWY_NAMESPACE
