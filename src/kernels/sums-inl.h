@@ -2,10 +2,10 @@
 // with the number of keys.
 //
 // Keys are cut into *segments* of Engine::kSegmentKeys at multiples of it. Products p·v of a
-// segment are summed in two chains, each from zero and key by key; what they give is added
-// to the sum of the *group*: kGroupSegments of them, again at multiples. A group that ends is added
-// to what the groups before it gave, and what that addition lost begins the next group's sum. l's
-// segments join like groups: it is small.
+// segment are summed in chains from zero, key by key (two of f32 products, one of bf16); what they
+// give is added to the sum of the *group*: kGroupSegments of them, again at multiples. A group that
+// ends is added to what the groups before it gave, and what that addition lost begins the next
+// group's sum. l's segments join like groups: it is small.
 //
 // What that loses at f32 products, in units of 2⁻²⁴ · Σ p·|v|, at most:
 //    33  Σ p·v in a chain: an addition for every key and, without fused multiply-adds, a product
@@ -14,10 +14,10 @@
 //     4  factors alpha, of the group and of those before it: exp and the product lose 2 when m
 //        moves, but all before is then e times smaller at least, so all moves lose 2 / (e − 1)
 //     1  the groups' sum, at the end
-//    19  Σ p: 16 keys in each of four chains, their sums, and l's two parts
+//    15  Σ p: of four keys 2, of four such sums 4, of those 4, of lanes 4, of l's two parts 1
 //     2  alpha in l
 //     2  1 / l, and the product with it
-// which is 78, however many keys there are; the contract allows 160. Groups themselves add less
+// which is 74, however many keys there are; the contract allows 160. Groups themselves add less
 // than 2⁻⁴⁸ each. Splits, and parts that Merge gets, are joined in doubles.
 //
 // Short chains are for the rows of which one key weighs most: what is added to it, key by key, is
@@ -35,8 +35,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-static_assert((kSegmentKeysF32 / 2 + 1) + 1 + kGroupSegments + 4 + 1 + (kSegmentKeysF32 / 4 + 3) +
-                  2 + 2 <=
+static_assert((kSegmentKeysF32 / 2 + 1) + 1 + kGroupSegments + 4 + 1 + (2 + 4 + 4 + 4 + 1) + 2 +
+                  2 <=
               160);
 
 // No group has ended.
