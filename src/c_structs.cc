@@ -10,6 +10,8 @@
 // All tensors of a fovea_problem are members of it: what ForEachTensor asks.
 static fovea_problem& ScoreOf(fovea_problem& problem) { return problem; }
 static fovea_tensor& MapIn(fovea_tensor& map) { return map; }
+static fovea_tensor& PagesIn(fovea_problem& problem) { return problem.page_table; }
+static fovea_tensor& BeginsIn(fovea_problem& problem) { return problem.page_begins; }
 
 namespace fovea {
 namespace {
@@ -56,9 +58,9 @@ static_assert(kMaxRank == 4);
 // that fits into it.
 #define FOVEA_ENDS_WITH(STRUCT, FIELD) \
   static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
-FOVEA_ENDS_WITH(fovea_problem, score_context);
+FOVEA_ENDS_WITH(fovea_problem, reserved_2);
 FOVEA_ENDS_WITH(fovea_allocator, release);
-FOVEA_ENDS_WITH(fovea_plan_options, block_keys);
+FOVEA_ENDS_WITH(fovea_plan_options, reserved);
 FOVEA_ENDS_WITH(fovea_cost, tasks);
 FOVEA_ENDS_WITH(fovea_executor, reserved);
 #undef FOVEA_ENDS_WITH
@@ -100,7 +102,7 @@ Status CheckFlag(const char* name, int32_t flag) {
 }
 
 Status CheckReserved(const char* name, int32_t reserved) {
-  if (reserved != 0) return Invalid("%s.reserved = %d, expected 0", name, reserved);
+  if (reserved != 0) return Invalid("%s = %d, expected 0", name, reserved);
   return Status();
 }
 
@@ -126,13 +128,17 @@ MutableTensorView OutputOf(const fovea_tensor& tensor) noexcept {
 Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
   fovea_problem p = {};
   FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
-  FOVEA_RETURN_IF_ERROR(CheckReserved("problem", p.reserved));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("problem.reserved", p.reserved));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("problem.reserved_2", p.reserved_2));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_scale", p.has_scale));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_window", p.has_window));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_query_offset", p.has_query_offset));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.ring", p.ring));
   ForEachTensor([](const TensorRow&, const fovea_tensor& tensor,
                    auto& view) { view = ViewOf<std::decay_t<decltype(view)>>(tensor); },
                 p, *problem);
+  problem->pages.keys = p.page_keys;
+  problem->ring = p.ring != 0;
   problem->score_stage = static_cast<ScoreStage>(p.score_stage);
 
   Score& score = problem->score;
@@ -152,12 +158,15 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexce
   fovea_plan_options o = {};
   FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
   FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_mask", o.fixed_mask));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_tables", o.fixed_tables));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("options.reserved", o.reserved));
   options->target = static_cast<Target>(o.target);
   options->engine = static_cast<Engine>(o.engine);
   options->product = static_cast<Product>(o.product);
   options->max_queries = o.max_queries;
   options->max_keys = o.max_keys;
   options->fixed_mask = o.fixed_mask != 0;
+  options->fixed_tables = o.fixed_tables != 0;
   options->tile_rows = o.tile_rows;
   options->block_keys = o.block_keys;
   options->split_keys = o.split_keys;
@@ -178,7 +187,7 @@ Status WriteCost(const Cost& cost, fovea_cost* result) noexcept {
 Status HostExecutor::Init(const fovea_executor* given) noexcept {
   if (given == nullptr) return Status();
   FOVEA_RETURN_IF_ERROR(Read("executor", given, &host_));
-  FOVEA_RETURN_IF_ERROR(CheckReserved("executor", host_.reserved));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("executor.reserved", host_.reserved));
   if (host_.for_each == nullptr) return Invalid("executor.for_each = null");
   if (host_.workers < 1)
     return Invalid("executor.workers = %d, expected 1 or greater", host_.workers);

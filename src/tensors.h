@@ -67,6 +67,7 @@ constexpr Shape BroadcastTo(Axes... axes) {
 }
 inline constexpr Shape kSizes = Exactly(Axis::kAny, Axis::kAny, Axis::kAny, Axis::kAny);
 inline constexpr Shape kStarts = Exactly(Axis::kAny);
+inline constexpr Shape kTable = {2, 1, 0, {Axis::kAny, Axis::kAny}};
 inline constexpr Shape kOutputs =
     Exactly(Axis::kBatchOfQ, Axis::kHeadsOfQ, Axis::kRowsOfQ, Axis::kSizeOfV);
 inline constexpr Shape kOutputRows = Exactly(Axis::kBatchOfQ, Axis::kHeadsOfQ, Axis::kRowsOfQ);
@@ -135,6 +136,10 @@ inline Score& ScoreOf(Problem& problem) { return problem.score; }
 inline const Score& ScoreOf(const Problem& problem) { return problem.score; }
 inline TensorView& MapIn(BlockMap& map) { return map.visible; }
 inline const TensorView& MapIn(const BlockMap& map) { return map.visible; }
+inline TensorView& PagesIn(Problem& problem) { return problem.pages.table; }
+inline const TensorView& PagesIn(const Problem& problem) { return problem.pages.table; }
+inline TensorView& BeginsIn(Problem& problem) { return problem.pages.begins; }
+inline const TensorView& BeginsIn(const Problem& problem) { return problem.pages.begins; }
 
 inline constexpr auto kTensors = std::make_tuple(
     Tensor{Input("q", kSizes, kFloats).Required().TypeBound().Walked(),
@@ -147,6 +152,8 @@ inline constexpr auto kTensors = std::make_tuple(
            [](auto& p) -> auto& { return p.cu_seqlens_q; }},
     Tensor{Input("cu_seqlens_k", kStarts, kIntegers).ByPlans(),
            [](auto& p) -> auto& { return p.cu_seqlens_k; }},
+    Tensor{Input("pages.table", kTable, kIntegers), [](auto& p) -> auto& { return PagesIn(p); }},
+    Tensor{Input("pages.begins", kStarts, kIntegers), [](auto& p) -> auto& { return BeginsIn(p); }},
     Tensor{Output("out", kOutputs, kFloats).Required().TypeBound().Walked(),
            [](auto& p) -> auto& { return p.out; }},
     Tensor{Output("lse", kOutputRows, kF32), [](auto& p) -> auto& { return p.lse; }},
@@ -158,6 +165,8 @@ inline constexpr auto kTensors = std::make_tuple(
            [](auto& p) -> auto& { return ScoreOf(p).q_lengths; }},
     Tensor{Input("kv_lengths", kPerSequence, kIntegers).ByPlans().ValuesBound(),
            [](auto& p) -> auto& { return ScoreOf(p).kv_lengths; }},
+    Tensor{Input("key_offsets", kPerSequence, kIntegers).ByPlans().ValuesBound(),
+           [](auto& p) -> auto& { return ScoreOf(p).key_offsets; }},
     Tensor{Input("head_scales", kPerHead, kF32),
            [](auto& p) -> auto& { return ScoreOf(p).head_scales; }},
     Tensor{Input("alibi_slopes", kPerHead, kF32),

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "fovea/allocator.h"
+#include "fovea/cache.h"
 #include "fovea/detail/macros_begin.h"
 #include "fovea/executor.h"
 #include "fovea/export.h"
@@ -49,7 +50,15 @@ struct Problem {
   // likewise the keys of k and v. Either may be packed alone. Rows outside of every sequence are
   // neither read nor written. Read while a plan is made.
   TensorView cu_seqlens_q;
-  TensorView cu_seqlens_k;  // of the keys, as cu_seqlens_q of the queries
+  TensorView cu_seqlens_k;  // of the keys, as cu_seqlens_q of the queries; not together with pages
+
+  // k and v lie in pages; score.kv_lengths says how many keys of each sequence are resident. Read
+  // and checked by every run, or once by plans: PlanOptions::fixed_tables.
+  PageTable pages;
+  // k and v are rings of Tk rows: the key of position p lies in row p mod Tk. score.kv_lengths then
+  // counts the keys so far and may exceed Tk: the last min(Tk, kv_length) are resident. Not
+  // together with pages, cu_seqlens_k or score.key_offsets.
+  bool ring = false;
 
   MutableTensorView out;  // [B, Hq, Tq, dv]
   // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included;
@@ -105,6 +114,10 @@ struct PlanOptions {
   // must not change until the next Update. Without it every run reads the whole mask first, which
   // is right for masks that change from run to run.
   bool fixed_mask = false;
+  // pages.table and pages.begins are read and checked by Create and Update; their contents, and the
+  // data of k and v where pages are, then must not change in what they name until the next Update:
+  // runs trust them. Without it every run checks the numbers of all pages that it needs.
+  bool fixed_tables = false;
   // Of the plan, and of the workspace where Attention allocates one.
   Allocator allocator;
 

@@ -162,6 +162,13 @@ typedef struct fovea_problem {
   fovea_tensor key_ranges;              // optional, i32 or i64 [B or 1, Tq, 2]
   fovea_score_function score_function;  // optional: fovea::Score::function
   void* score_context;                  // of score_function
+
+  fovea_tensor key_offsets;  // optional, i32 or i64 [B]: position of the first resident key
+  fovea_tensor page_table;   // optional, i32 or i64 [B, max], or [numbers] with page_begins
+  fovea_tensor page_begins;  // optional, i32 or i64 [B + 1]: PageTable::begins
+  int64_t page_keys;         // Tk; 0 = as many as fit in the table: PageTable::keys
+  int32_t ring;              // 0 or 1: Problem::ring
+  int32_t reserved_2;        // 0
 } fovea_problem;
 
 // Where memory comes from: fovea::Allocator. Both functions, or none for malloc and free.
@@ -183,10 +190,12 @@ typedef struct fovea_plan_options {
   fovea_target target;               // FOVEA_UNSUPPORTED for one that is not usable
   fovea_engine engine;               // of all sequences
   fovea_product product;             // FOVEA_UNSUPPORTED where the target lacks it
-  int32_t fixed_mask;  // 0 or 1: the mask's contents stay the same until the next update
-  int64_t split_keys;  // these three: test hooks, upper bounds that change rounding; 0 = none
-  int32_t tile_rows;   // test hook: query rows of a tile
-  int32_t block_keys;  // test hook: keys of a block
+  int32_t fixed_mask;    // 0 or 1: the mask's contents stay the same until the next update
+  int64_t split_keys;    // these three: test hooks, upper bounds that change rounding; 0 = none
+  int32_t tile_rows;     // test hook: query rows of a tile
+  int32_t block_keys;    // test hook: keys of a block
+  int32_t fixed_tables;  // 0 or 1: the page tables stay the same until the next update
+  int32_t reserved;      // 0
 } fovea_plan_options;
 
 // What a plan will do: fovea::Cost. Written by the library, as far as `size` and its own knowledge

@@ -4,6 +4,7 @@
 
 #include "fovea/allocator.h"  // IWYU pragma: export
 #include "fovea/attention.h"  // IWYU pragma: export
+#include "fovea/cache.h"      // IWYU pragma: export
 #include "fovea/executor.h"   // IWYU pragma: export
 #include "fovea/merge.h"      // IWYU pragma: export
 #include "fovea/score.h"      // IWYU pragma: export

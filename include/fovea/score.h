@@ -95,7 +95,14 @@ struct Score {
 
   // i32 or i64 [B], 0 … Tq; rows at or behind it give out = 0 and lse = −inf
   TensorView q_lengths;
-  TensorView kv_lengths;  // i32 or i64 [B], 0 … Tk; K and V at or behind it are never read
+  // i32 or i64 [B], 0 … Tk: resident keys; K and V at or behind it are never read. Of a ring: keys
+  // so far, 0 … 2⁶² (Problem::ring)
+  TensorView kv_lengths;
+  // i32 or i64 [B], 0 … 2⁶²: position of the first resident key, 0 by default: a cache that has
+  // dropped what lay before. Positions (causal, windows, ALiBi, parents, functions, key_ranges)
+  // count from 0; columns of bias, mask and block map count resident keys. The keys of sequence b
+  // then end at position key_offset + kv_length, which Causal::kBottomRight takes for kv_length.
+  TensorView key_offsets;
 
   // f32 [Hq], one logit per query head (Xiao et al. 2023, "Efficient Streaming Language Models with
   // Attention Sinks")
