@@ -159,7 +159,7 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexce
   FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
   FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_mask", o.fixed_mask));
   FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_tables", o.fixed_tables));
-  FOVEA_RETURN_IF_ERROR(CheckReserved("options.reserved", o.reserved));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_bias", o.fixed_bias));
   options->target = static_cast<Target>(o.target);
   options->engine = static_cast<Engine>(o.engine);
   options->product = static_cast<Product>(o.product);
@@ -167,6 +167,7 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexce
   options->max_keys = o.max_keys;
   options->fixed_mask = o.fixed_mask != 0;
   options->fixed_tables = o.fixed_tables != 0;
+  options->fixed_bias = o.fixed_bias != 0;
   options->tile_rows = o.tile_rows;
   options->block_keys = o.block_keys;
   options->split_keys = o.split_keys;

@@ -40,23 +40,88 @@ const uint8_t* ReadRow(const TensorView& mask, const char* row, int64_t first, i
   return copy;
 }
 
-MaskMapEntry EntryOf(const TensorView& mask, const char* rows, int64_t row_stride, int64_t queries,
-                     int64_t first, int64_t n) {
-  uint8_t any[kMapKeys] = {}, removed[kMapKeys] = {}, copy[kMapKeys] = {};
-  for (int64_t i = 0; i < queries; ++i) {
-    const uint8_t* row = ReadRow(mask, rows + i * row_stride, first, n, copy);
-    if (n == kMapKeys) {
-      for (int64_t j = 0; j < kMapKeys; ++j) any[j] |= row[j], removed[j] |= row[j] == 0;
+// What some rows leave of up to 64 keys.
+struct SeenKeys {
+  uint8_t any[kMapKeys] = {};      // not 0: some query sees the key
+  uint8_t changed[kMapKeys] = {};  // 1: some query does not, or its score changes
+
+  MaskMapEntry Entry(int64_t n) const {
+    int64_t begin = 0, end = n;
+    while (begin < end && any[begin] == 0) ++begin;
+    while (end > begin && any[end - 1] == 0) --end;
+    if (begin == end) return {};
+    const bool full = std::find(changed, changed + n, 1) == changed + n;
+    return {static_cast<uint8_t>(begin), static_cast<uint8_t>(end), static_cast<uint8_t>(full)};
+  }
+};
+
+// The part of a mask or bias that an entry is of.
+struct Area {
+  const char* rows;  // of the first query, from key 0 on
+  int64_t row_stride;
+  int64_t queries;
+  int64_t first;  // key
+  int64_t n;      // keys
+};
+
+MaskMapEntry EntryOfMask(const TensorView& mask, const Area& area) {
+  SeenKeys seen;
+  uint8_t copy[kMapKeys] = {};
+  for (int64_t i = 0; i < area.queries; ++i) {
+    const uint8_t* row =
+        ReadRow(mask, area.rows + i * area.row_stride, area.first, area.n, copy);
+    if (area.n == kMapKeys) {
+      for (int64_t j = 0; j < kMapKeys; ++j)
+        seen.any[j] |= row[j], seen.changed[j] |= row[j] == 0;
     } else {
-      for (int64_t j = 0; j < n; ++j) any[j] |= row[j], removed[j] |= row[j] == 0;
+      for (int64_t j = 0; j < area.n; ++j) seen.any[j] |= row[j], seen.changed[j] |= row[j] == 0;
     }
   }
-  int64_t begin = 0, end = n;
-  while (begin < end && any[begin] == 0) ++begin;
-  while (end > begin && any[end - 1] == 0) --end;
-  if (begin == end) return {};
-  const bool full = std::find(removed, removed + n, 1) == removed + n;
-  return {static_cast<uint8_t>(begin), static_cast<uint8_t>(end), static_cast<uint8_t>(full)};
+  return seen.Entry(area.n);
+}
+
+// The bits of a float of a type: those of −inf, and all but the sign.
+template <class Bits>
+struct FloatBits {
+  Bits minus_infinity;
+  Bits magnitude;
+};
+
+template <class Bits>
+MaskMapEntry EntryOfBias(const FloatBits<Bits>& of, int64_t stride, const Area& area) {
+  const auto load = [](const char* p) {
+    Bits x;
+    std::memcpy(&x, p, sizeof(x));
+    return x;
+  };
+  const char* const corner = area.rows + area.first * stride;
+  const Bits begin = load(corner);
+  if (begin != of.minus_infinity && (begin & of.magnitude) != 0)
+    return {0, static_cast<uint8_t>(area.n), 0};
+  SeenKeys seen;
+  for (int64_t i = 0; i < area.queries; ++i) {
+    const char* const row = corner + i * area.row_stride;
+    for (int64_t j = 0; j < area.n; ++j) {
+      const Bits x = load(row + j * stride);
+      seen.any[j] |= x != of.minus_infinity;
+      seen.changed[j] |= (x & of.magnitude) != 0;
+    }
+  }
+  return seen.Entry(area.n);
+}
+
+MaskMapEntry EntryOf(const TensorView& view, const Area& area) {
+  const int64_t stride = view.stride[view.rank - 1];
+  switch (view.dtype) {
+    case DType::kF32:
+      return EntryOfBias<uint32_t>({0xff800000, 0x7fffffff}, stride, area);
+    case DType::kF16:
+      return EntryOfBias<uint16_t>({0xfc00, 0x7fff}, stride, area);
+    case DType::kBF16:
+      return EntryOfBias<uint16_t>({0xff80, 0x7fff}, stride, area);
+    default:
+      return EntryOfMask(view, area);
+  }
 }
 
 }  // namespace
@@ -97,9 +162,9 @@ void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t ta
     const char* rows = static_cast<const char*>(mask.data) + b * batches.stride + h * heads.stride +
                        i * queries.stride;
     for (int64_t g = 0; g < layout.key_groups; ++g) {
-      entries[group * layout.key_groups + g] =
-          EntryOf(mask, rows, queries.stride, std::min(kMapQueries, queries.size - i), g * kMapKeys,
-                  std::min(kMapKeys, keys.size - g * kMapKeys));
+      entries[group * layout.key_groups + g] = EntryOf(
+          mask, {rows, queries.stride, std::min(kMapQueries, queries.size - i), g * kMapKeys,
+                 std::min(kMapKeys, keys.size - g * kMapKeys)});
     }
   }
 }

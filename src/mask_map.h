@@ -1,6 +1,7 @@
-// Where a boolean mask removes pairs, coarsely: for 16 queries × 64 keys the first and last key
-// that any of the queries may see, and whether all may see all. The mask is read once for it;
-// kernels then skip what is removed and do not look at the mask where nothing is. Knows no tile.
+// Where a boolean mask or an additive bias removes pairs, coarsely: for 16 queries × 64 keys the
+// first and last key that any of the queries may see, and whether it changes no score there. It is
+// read once for that; kernels then skip what is removed and do not look at it where it changes
+// nothing. Knows no tile.
 #ifndef FOVEA_SRC_MASK_MAP_H_
 #define FOVEA_SRC_MASK_MAP_H_
 
@@ -17,10 +18,10 @@ struct MaskMapEntry {
   // keys first ≤ key < end of the 64 are seen by some query; none where both are 0
   uint8_t first = 0;
   uint8_t end = 0;
-  uint8_t full = 0;  // 1: every query sees every key that the mask has there
+  uint8_t full = 0;  // 1: nothing there is removed, and nothing of a bias but zeros
 };
 
-// How the entries of a mask lie: [B or 1][Hq or 1][⌈Tq/16⌉ or 1][⌈Tk/64⌉], as the mask broadcasts.
+// How the entries of a mask or bias lie: [B or 1][Hq or 1][⌈Tq/16⌉ or 1][⌈Tk/64⌉], as the mask broadcasts.
 // All zero where there is no mask, or none whose key axis is worth a map.
 struct MaskMapLayout {
   int64_t batches = 0, heads = 0, query_groups = 0, key_groups = 0;
@@ -50,7 +51,8 @@ struct MaskMap {
   }
 };
 
-// Fills the entries of one task, 0 ≤ task < layout.tasks().
+// Fills the entries of one task, 0 ≤ task < layout.tasks(). A bias is read where it begins with a
+// zero or −inf: where it does not, it is taken to remove nothing and to change scores.
 void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t task,
                  MaskMapEntry* entries) noexcept;
 

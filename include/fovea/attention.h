@@ -114,6 +114,9 @@ struct PlanOptions {
   // must not change until the next Update. Without it every run reads the whole mask first, which
   // is right for masks that change from run to run.
   bool fixed_mask = false;
+  // The same of score.bias, of which only where it is −inf or 0 is noted: its other values may
+  // change from run to run, as between the layers of a model.
+  bool fixed_bias = false;
   // pages.table and pages.begins are read and checked by Create and Update; their contents, and the
   // data of k and v where pages are, then must not change in what they name until the next Update:
   // runs trust them. Without it every run checks the numbers of all pages that it needs.

@@ -195,7 +195,7 @@ typedef struct fovea_plan_options {
   int32_t tile_rows;     // test hook: query rows of a tile
   int32_t block_keys;    // test hook: keys of a block
   int32_t fixed_tables;  // 0 or 1: the page tables stay the same until the next update
-  int32_t reserved;      // 0
+  int32_t fixed_bias;    // 0 or 1: where the bias is −inf or 0 stays the same until the next update
 } fovea_plan_options;
 
 // What a plan will do: fovea::Cost. Written by the library, as far as `size` and its own knowledge

@@ -65,7 +65,9 @@ struct Score {
   TensorView alibi_slopes;  // f32 [Hq]
   // bias and mask broadcast as in NumPy: up to four axes, aligned at the right, each of size 1 or
   // that of [B, Hq, Tq, Tk].
-  TensorView bias;  // f32, f16 or bf16, whatever the type of q
+  // f32, f16 or bf16, whatever the type of q. Where whole blocks of it are −inf or 0 is found once
+  // per run (or plan: PlanOptions::fixed_bias): a mask of 0 and −inf costs what a boolean one does
+  TensorView bias;
   // f32 [Hq], multiplies the bias: ALiBi as slope · distances, one bias for all heads; legal and
   // without effect where there is no bias
   TensorView bias_scales;

@@ -77,6 +77,7 @@ class _PlanOptions(_RunOptions, _Choices, total=False):
     max_queries: _Integer | None
     max_keys: _Integer | None
     fixed_mask: _Bool | None
+    fixed_bias: _Bool | None
 
 __version__: str
 

@@ -33,6 +33,7 @@ enum class Key {
   kMaxQueries,  // … and of those that are kept
   kMaxKeys,
   kFixedMask,
+  kFixedBias,
 };
 
 struct Keyword {
@@ -64,6 +65,7 @@ std::vector<Keyword> MadeKeywords() {
       {"max_queries", Key::kMaxQueries},
       {"max_keys", Key::kMaxKeys},
       {"fixed_mask", Key::kFixedMask},
+      {"fixed_bias", Key::kFixedBias},
   };
   size_t index = 0;
   const Problem problem;
@@ -305,6 +307,9 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         break;
       case Key::kFixedMask:
         plan.fixed_mask = !none && Flag(value, "fixed_mask");
+        break;
+      case Key::kFixedBias:
+        plan.fixed_bias = !none && Flag(value, "fixed_bias");
         break;
     }
   }

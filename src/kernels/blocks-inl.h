@@ -63,14 +63,14 @@ class BlockWalk {
     for (; next_ < keys_.end;) {
       block_ = {next_, std::min(block_keys, job_.item.keys.end - next_)};
       next_ += block_keys;
-      removes_ = score.bias.present() || score.function.present();
+      removes_ = score.function.present();
       parts_ = 0;
       for (int t = 0; t < count_; ++t) {
         const Span span = SpanOf<typename Engine::Lanes>(job_, tiles_[t], block_);
         if (span.first == span.end) continue;
         float* const s = job_.w.s[parts_ % Engine::Pipeline::kScoreTiles];
         part_[parts_++] = {&job_.g, &tiles_[t], block_, span, s};
-        removes_ = removes_ || span.partial || span.masked || span.in_tree;
+        removes_ = removes_ || span.partial || span.masked || span.in_tree || span.biased;
       }
       if (parts_ > 0) return true;
     }

@@ -64,6 +64,7 @@ struct KernelCall {
   Geometry geometry;
   float scale = 1;
   MaskMap mask_map;
+  MaskMap bias_map;
   QueryTrees trees;
   // Scores go through the steps up to this one; the tensor that the matrix kernel writes.
   ScoreStage stage = ScoreStage::kWeights;

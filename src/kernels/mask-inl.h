@@ -1,4 +1,4 @@
-// What position (causal, window, lengths), the mask's map, the block map and the tree leave of a
+// What position (causal, window, lengths), the maps of mask and bias, the block map and the tree leave of a
 // block, and removing pairs by position. Knows nothing of where the intervals come from.
 #if defined(FOVEA_SRC_KERNELS_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_MASK_INL_H_
@@ -34,10 +34,9 @@ HWY_INLINE TileQueries TileQueriesOf(const Job& job, const Tile& tile) {
   return {{h, h + group}, tile.first_row / group, last};
 }
 
-// What the map of score.mask leaves of the keys.
-inline HWY_NOINLINE Seen SeenThroughMask(const Job& job, const TileQueries& queries,
-                                         const KeyRange& keys) {
-  const MaskMap& map = job.call.mask_map;
+// What the map of score.mask or score.bias leaves of the keys.
+inline HWY_NOINLINE Seen SeenThroughMap(const Job& job, const MaskMap& map,
+                                        const TileQueries& queries, const KeyRange& keys) {
   Seen seen = {keys.end, keys.first, true};
   const int64_t h_end = map.layout.heads == 1 ? queries.heads.first + 1 : queries.heads.end;
   for (int64_t h = queries.heads.first; h < h_end; ++h) {
@@ -95,7 +94,7 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
   const Score& score = call.problem->score;
   KeyRange keys = {std::max(tile.any.first, block.first),
                    std::min(tile.any.end, block.first + block.n)};
-  Span span = {0, 0, false, false, false};
+  Span span = {0, 0, false, false, false, false};
   if (keys.first >= keys.end) return span;
   if (call.stage >= ScoreStage::kMasked) {
     if (score.key_ranges.present()) {
@@ -103,23 +102,31 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
       if (keys.first >= keys.end) return span;
     }
     const bool has_map = call.mask_map.entries != nullptr;
+    const bool has_bias_map = call.bias_map.entries != nullptr;
     span.masked = score.mask.present() && !has_map;
+    // A scale that is infinite makes NaN of zeros.
+    span.biased = score.bias.present() && (!has_bias_map || score.bias_scales.present());
     const bool in_tree = score.parents.present() && keys.end > job.sequence.offset;
-    if (has_map || score.block_map.visible.present() || in_tree) {
+    if (has_map || has_bias_map || score.block_map.visible.present() || in_tree) {
       const TileQueries queries = TileQueriesOf(job, tile);
       const KeyRange whole = keys;
       const auto cut = [&](const Seen& seen) {
         span.masked = span.masked || !seen.all;
         keys = {std::max(keys.first, seen.first), std::min(keys.end, seen.end)};
       };
-      if (has_map) cut(SeenThroughMask(job, queries, whole));
+      if (has_map) cut(SeenThroughMap(job, call.mask_map, queries, whole));
+      if (has_bias_map) {
+        const Seen seen = SeenThroughMap(job, call.bias_map, queries, whole);
+        span.biased = span.biased || !seen.all;
+        keys = Intersection(keys, {seen.first, seen.end});
+      }
       if (score.block_map.visible.present()) cut(SeenThroughBlockMap(job, queries, whole));
       if (in_tree) {
         bool all;
         keys = Intersection(keys, SeenThroughTree(job, queries.first, queries.last, whole, &all));
         span.in_tree = !all;
       }
-      if (keys.first >= keys.end) return {0, 0, false, false, false};
+      if (keys.first >= keys.end) return {0, 0, false, false, false, false};
     }
   }
   span.first = (keys.first - block.first) / kStep * kStep;

@@ -246,7 +246,7 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
     });
   }
   // 4. bias and the caller's function, which brings no pair back that the bias has removed
-  if (score.bias.present()) {
+  if (span.biased) {
     BiasUse use;
     if (score.bias_scales.present()) {
       PerHead(job, tile, score.bias_scales, job.w.row_values);
@@ -256,7 +256,7 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
   }
   if (score.function.present()) {
     CallFunction<Lanes>(job, part);
-    if (score.bias.present()) AddView<Lanes>(job, part, score.bias, {nullptr, true});
+    if (span.biased) AddView<Lanes>(job, part, score.bias, {nullptr, true});
   }
   // 5. what mask, block map and tree remove
   if (span.masked && score.mask.present()) AddView<Lanes>(job, part, score.mask);

@@ -51,6 +51,7 @@ struct Span {
   bool partial;  // some row does not see all of them by position
   bool masked;   // mask or block map may remove some
   bool in_tree;  // the tree may remove some
+  bool biased;   // the bias may change or remove some
 };
 
 struct Tile {

@@ -108,7 +108,7 @@ void BindSizes(const ValidProblem& problem, Plan::State* plan) noexcept {
   plan->sizes.Tk = problem.sizes().Tk;
   plan->bound.score.causal = problem->score.causal;
   plan->bound.score.window = problem->score.window;
-  plan->map_layout = MapLayoutOf(problem);
+  for (int n = 0; n < kMaps; ++n) plan->maps[n].layout = MapLayoutOf(kMapSources[n], problem);
 }
 
 Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcept {
@@ -120,38 +120,53 @@ Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcep
     return Invalid("k.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", s.Tk,
                    room.Tk);
   FOVEA_RETURN_IF_ERROR(CheckBound(plan, problem));
-  if (!plan.options.fixed_mask) return Status();
-  const TensorView& mask = problem->score.mask;
-  FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", mask)));
-  if (static_cast<size_t>(MapLayoutOf(problem).entries()) <= plan.fixed_map.capacity())
-    return Status();
-  return Invalid(
-      "mask.rank = %d has axes that broadcast no more, expected those of the plan (its fixed mask)",
-      mask.rank);
+  for (int n = 0; n < kMaps; ++n) {
+    const MapSource& source = kMapSources[n];
+    if (!source.fixed(plan.options)) continue;
+    const TensorView& view = source.view(*problem);
+    FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts(source.name, view)));
+    const int64_t entries = MapLayoutOf(source, problem).entries();
+    if (static_cast<size_t>(entries) > plan.maps[n].fixed.capacity())
+      return Invalid(
+          "%s.rank = %d has axes that broadcast no more, expected those of the plan (its fixed %s)",
+          source.name, view.rank, source.name);
+  }
+  return Status();
+}
+
+// How mask and bias broadcast: their maps have room in the plan or the workspace.
+Status CheckMaps(const Plan::State& plan, const ValidProblem& problem) {
+  for (int n = 0; n < kMaps; ++n) {
+    const MapSource& source = kMapSources[n];
+    const MaskMapLayout given = MapLayoutOf(source, problem), &planned = plan.maps[n].layout;
+    if (given == planned) continue;
+    const PlannedFact facts[] = {{source.axes[0], given.batches, planned.batches},
+                                 {source.axes[1], given.heads, planned.heads},
+                                 {source.axes[2], given.query_groups, planned.query_groups},
+                                 {source.axes[3], given.key_groups, planned.key_groups}};
+    FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
+  }
+  return Status();
 }
 
 Status CheckAgainstPlan(const Plan::State& plan, const ValidProblem& problem) noexcept {
   FOVEA_RETURN_IF_ERROR(CheckBound(plan, problem));
   const ProblemSizes &s = problem.sizes(), &p = plan.sizes;
   const Score &score = problem->score, &bound = plan.bound.score;
-  const MaskMapLayout map = MapLayoutOf(problem), &planned_map = plan.map_layout;
   const PlannedFact facts[] = {
       {problem->cu_seqlens_q.present() ? "the longest of cu_seqlens_q" : "q.shape[2]", s.Tq, p.Tq},
       {problem->cu_seqlens_k.present() ? "the longest of cu_seqlens_k" : "k.shape[2]", s.Tk, p.Tk},
-      {"sequences that the mask tells apart", map.batches, planned_map.batches},
-      {"heads that the mask tells apart", map.heads, planned_map.heads},
-      {"groups of queries that the mask tells apart", map.query_groups, planned_map.query_groups},
-      {"groups of keys that the mask tells apart", map.key_groups, planned_map.key_groups},
       {"causal", static_cast<int64_t>(score.causal), static_cast<int64_t>(bound.causal)},
       {"window.left", score.window.left, bound.window.left},
       {"window.right", score.window.right, bound.window.right}};
   FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
+  FOVEA_RETURN_IF_ERROR(CheckMaps(plan, problem));
   return CheckLengths(plan, problem);
 }
 
-MaskMapLayout MapLayoutOf(const ValidProblem& problem) noexcept {
+MaskMapLayout MapLayoutOf(const MapSource& source, const ValidProblem& problem) noexcept {
   const ProblemSizes& s = problem.sizes();
-  return s.Hq == 0 || s.B == 0 || s.Tq == 0 ? MaskMapLayout() : LayoutOf(problem->score.mask);
+  return s.Hq == 0 || s.B == 0 || s.Tq == 0 ? MaskMapLayout() : LayoutOf(source.view(*problem));
 }
 
 }  // namespace fovea

@@ -19,8 +19,8 @@ Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcep
 // present. Reads lengths; no allocation.
 Status CheckAgainstPlan(const Plan::State& plan, const ValidProblem& problem) noexcept;
 
-// How the map of the problem's mask lies; all zero where there are no pairs.
-MaskMapLayout MapLayoutOf(const ValidProblem& problem) noexcept;
+// How the map of a view of the problem's lies; all zero where there are no pairs.
+MaskMapLayout MapLayoutOf(const MapSource& source, const ValidProblem& problem) noexcept;
 
 }  // namespace fovea
 

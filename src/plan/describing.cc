@@ -55,10 +55,12 @@ std::string Describe(const Plan::State& state) {
   Append(text, "types      q %s  k %s  v %s  out %s%s%s\n", Name(bound.q.dtype),
          Name(bound.k.dtype), Name(bound.v.dtype), Name(bound.out.dtype),
          bound.lse.present() ? "  lse" : "", bound.weights.present() ? "  weights" : "");
-  if (state.map_layout.entries() > 0) {
-    Append(text, "mask       read %s, in groups of %" PRId64 " queries × %" PRId64 " keys\n",
-           state.options.fixed_mask ? "once by this plan" : "once by each run", kMapQueries,
-           kMapKeys);
+  for (int n = 0; n < kMaps; ++n) {
+    if (state.maps[n].layout.entries() == 0) continue;
+    Append(text, "%s       read %s, in groups of %" PRId64 " queries × %" PRId64 " keys\n",
+           kMapSources[n].name,
+           kMapSources[n].fixed(state.options) ? "once by this plan" : "once by each run",
+           kMapQueries, kMapKeys);
   }
   Append(text, "target     %s\n", fovea::Name(state.target));
   constexpr size_t kListed = 8;
@@ -85,7 +87,7 @@ std::string Describe(const Plan::State& state) {
   Append(text, "cost       %.3g FLOP  %.3g bytes of K and V\n", c.flops, c.kv_bytes);
   Append(text,
          "workspace  workers × %" PRIu64 " + %" PRIu64 " bytes of partial states + %" PRIu64
-         " of the mask's map + %" PRIu64 " of trees (+ 63 to align)\n",
+         " of maps + %" PRIu64 " of trees (+ 63 to align)\n",
          state.workspace.worker_bytes, state.workspace.partial_bytes, state.workspace.map_bytes,
          state.workspace.tree_bytes);
   return text;

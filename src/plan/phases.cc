@@ -5,8 +5,18 @@
 namespace fovea {
 namespace {
 
-MaskMapEntry* MapOf(const RunContext& context) {
-  return context.plan->workspace.Map(context.workspace);
+// The n-th map that the run fills.
+MaskMapEntry* EntriesOf(const RunContext& context, int n) {
+  const Plan::State& plan = *context.plan;
+  return plan.workspace.Map(context.workspace, plan.maps[n].begin);
+}
+
+// The n-th map as kernels read it.
+MaskMap MapOf(const RunContext& context, int n) {
+  const PlannedMap& map = context.plan->maps[n];
+  if (map.layout.entries() == 0) return {};
+  const bool fixed = kMapSources[n].fixed(context.plan->options);
+  return {map.layout, fixed ? map.fixed.data() : EntriesOf(context, n)};
 }
 
 // Of a task of `sequence`.
@@ -17,20 +27,21 @@ KernelCall CallOf(const RunContext& context, const SequencePlan& sequence) {
   call.lengths = plan.lengths.data();
   call.geometry = sequence.geometry;
   call.scale = *context.problem->score.scale;
-  if (plan.map_layout.entries() > 0) {
-    call.mask_map = {plan.map_layout,
-                     plan.options.fixed_mask ? plan.fixed_map.data() : MapOf(context)};
-  }
+  call.mask_map = MapOf(context, kMapOfMask);
+  call.bias_map = MapOf(context, kMapOfBias);
   if (plan.tree_nodes > 0) call.trees = {plan.workspace.Trees(context.workspace), plan.tree_nodes};
   return call;
 }
 
-int64_t MapTasks(const Plan::State& plan) {
-  return plan.options.fixed_mask ? 0 : plan.map_layout.tasks();
-}
+int64_t MapTasks(const Plan::State& plan) { return plan.map_tasks; }
 
 void RunMap(const RunContext& context, int64_t task, int /*worker*/) {
-  FillMaskMap(context.problem->score.mask, context.plan->map_layout, task, MapOf(context));
+  // A fixed one has no tasks of its own.
+  int n = kMaps - 1;
+  while (task < context.plan->maps[n].first_task || kMapSources[n].fixed(context.plan->options)) --n;
+  const PlannedMap& map = context.plan->maps[n];
+  FillMaskMap(kMapSources[n].view(*context.problem), map.layout, task - map.first_task,
+              EntriesOf(context, n));
 }
 
 int64_t TreeTasks(const Plan::State& plan) { return plan.tree_nodes > 0 ? plan.sizes.B : 0; }
@@ -96,7 +107,7 @@ void RunScores(const RunContext& context, int64_t task, int worker) {
 
 }  // namespace
 
-const Phase kPhases[kPhaseCount] = {{"map", MapTasks, RunMap},
+const Phase kPhases[kPhaseCount] = {{"maps", MapTasks, RunMap},
                                     {"trees", TreeTasks, RunTree},
                                     {"items", ItemTasks, RunItem},
                                     {"merges", MergeTasks, RunMerge},

@@ -14,23 +14,25 @@
 namespace fovea {
 namespace {
 
-// Of the map of a fixed mask: that of a mask of 256 GiB. More is not worth asking for.
+// Of the map of a fixed view: that of a mask of 256 GiB. More is not worth asking for.
 constexpr int64_t kMostMapEntries = int64_t{1} << 28;
 
 // So many numbers begin at a multiple of WorkspaceLayout::kAlignment.
 constexpr int64_t kAlignedNodes = WorkspaceLayout::kAlignment / sizeof(int32_t);
 
-// Memory for the map of a fixed mask that Update may reach.
-Status ReserveFixedMap(const TensorView& mask, Plan::State* plan) {
-  FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("mask", mask)));
-  const MaskMapLayout most = LayoutWith(mask, plan->room.Tq, plan->room.Tk);
+// Memory for the map of a fixed view that Update may reach.
+Status ReserveFixedMap(const MapSource& source, const Problem& problem, const ProblemSizes& room,
+                       PlannedMap* map) {
+  const TensorView& view = source.view(problem);
+  FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts(source.name, view)));
+  const MaskMapLayout most = LayoutWith(view, room.Tq, room.Tk);
   int64_t entries = most.batches;
   bool overflows = false;
   for (int64_t n : {most.heads, most.query_groups, most.key_groups})
     overflows = overflows || __builtin_mul_overflow(entries, n, &entries);
   if (overflows || entries > kMostMapEntries)
-    return Status(StatusCode::kOutOfMemory, "no memory for the map of the fixed mask");
-  plan->fixed_map.reserve(static_cast<size_t>(entries));
+    return Status(StatusCode::kOutOfMemory, "no memory for the map of a fixed mask or bias");
+  map->fixed.reserve(static_cast<size_t>(entries));
   return Status();
 }
 
@@ -41,21 +43,36 @@ Status ReadAllLengths(const ValidProblem& problem, SequenceLengths* lengths) {
   return Status();
 }
 
+// The maps of fixed views, and room for those that runs fill.
+void LayMaps(const Problem& problem, Plan::State* plan) {
+  int64_t tasks = 0;
+  uint64_t bytes = 0;
+  for (int n = 0; n < kMaps; ++n) {
+    PlannedMap& map = plan->maps[n];
+    const int64_t entries = map.layout.entries();
+    map.first_task = tasks;
+    map.begin = bytes;
+    if (kMapSources[n].fixed(plan->options)) {
+      map.fixed.resize(static_cast<size_t>(entries));
+      for (int64_t task = 0; task < map.layout.tasks(); ++task)
+        FillMaskMap(kMapSources[n].view(problem), map.layout, task, map.fixed.data());
+    } else {
+      tasks += map.layout.tasks();
+      bytes += static_cast<uint64_t>(
+          RoundUp(Times(entries, sizeof(MaskMapEntry)), WorkspaceLayout::kAlignment));
+    }
+  }
+  plan->map_tasks = tasks;
+  plan->workspace.map_bytes = bytes;
+}
+
 // Everything that follows from what is bound and from lengths. Allocates only what the vectors
 // lack.
-void Lay(const TensorView& mask, Plan::State* plan) {
+void Lay(const Problem& problem, Plan::State* plan) {
   plan->sequences.clear();
   for (int64_t b = 0; b < plan->sizes.B; ++b) plan->sequences.push_back(PlanSequence(*plan, b));
   NumberTasks(plan);
-  const int64_t entries = plan->map_layout.entries();
-  if (plan->options.fixed_mask) {
-    plan->fixed_map.resize(static_cast<size_t>(entries));
-    for (int64_t task = 0; task < plan->map_layout.tasks(); ++task)
-      FillMaskMap(mask, plan->map_layout, task, plan->fixed_map.data());
-  } else {
-    plan->workspace.map_bytes = static_cast<uint64_t>(
-        RoundUp(Times(entries, sizeof(MaskMapEntry)), WorkspaceLayout::kAlignment));
-  }
+  LayMaps(problem, plan);
   const bool has_trees = plan->bound.score.parents.present() && plan->sizes.Hq > 0;
   plan->tree_nodes = has_trees ? RoundUp(plan->sizes.Tq, kAlignedNodes) : 0;
   plan->workspace.tree_bytes =
@@ -76,7 +93,11 @@ Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   plan->room = plan->sizes;
   plan->room.Tq = std::max(plan->sizes.Tq, options.max_queries);
   plan->room.Tk = std::max(plan->sizes.Tk, options.max_keys);
-  if (options.fixed_mask) FOVEA_RETURN_IF_ERROR(ReserveFixedMap(problem->score.mask, plan));
+  for (int n = 0; n < kMaps; ++n) {
+    const MapSource& source = kMapSources[n];
+    if (source.fixed(options))
+      FOVEA_RETURN_IF_ERROR(ReserveFixedMap(source, *problem, plan->room, &plan->maps[n]));
+  }
   // In 32 bits there may be more sequences than bytes.
   if (static_cast<uint64_t>(plan->sizes.B) > plan->lengths.max_size() / 2)
     return Status(StatusCode::kOutOfMemory, "no memory for the plan");
@@ -84,7 +105,7 @@ Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   plan->sequences.reserve(sequences);
   plan->lengths.resize(2 * sequences);
   FOVEA_RETURN_IF_ERROR(ReadAllLengths(problem, plan->lengths.data()));
-  Lay(problem->score.mask, plan);
+  Lay(*problem, plan);
   return Status();
 } catch (const std::exception&) {  // bad_alloc, or length_error for more sequences than a vector
                                    // may hold
@@ -128,7 +149,7 @@ Status Plan::Update(const Problem& problem) noexcept {
     // From here on nothing can fail, so that a refused update leaves the plan as it was.
     std::copy(next, next + state.sizes.B, state.lengths.data());
     BindSizes(checked, &state);
-    Lay(problem.score.mask, &state);
+    Lay(problem, &state);
     return Status();
   });
 }

@@ -8,6 +8,7 @@
 #include "kernels/kernel.h"
 #include "mask_map.h"
 #include "memory.h"
+#include "plan/maps.h"
 #include "plan/workspace.h"
 #include "validate.h"
 
@@ -42,12 +43,23 @@ struct SequencePlan {
   int64_t merges_per_head() const { return row_blocks > 0 && splits > 1 ? 1 : 0; }
 };
 
+// Of one of kMapSources.
+struct PlannedMap {
+  PlannedMap(const PlanOptions& o) noexcept
+      : fixed(ContainerAllocator<MaskMapEntry>(o.allocator)) {}
+
+  MaskMapLayout layout;
+  Vector<MaskMapEntry> fixed;  // of a fixed view; else each run fills one in its workspace …
+  int64_t first_task = 0;      // … by tasks from this one on …
+  uint64_t begin = 0;          // … at so many bytes behind the first map
+};
+
 struct [[gnu::visibility("hidden")]] Plan::State {
   explicit State(const PlanOptions& o) noexcept
       : options(o),
         lengths(ContainerAllocator<SequenceLengths>(o.allocator)),
         sequences(ContainerAllocator<SequencePlan>(o.allocator)),
-        fixed_map(ContainerAllocator<MaskMapEntry>(o.allocator)) {}
+        maps{{o}, {o}} {}
 
   PlanOptions options;
   Target target = Target::kAuto;
@@ -60,8 +72,8 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   // [B], then [B] where Update reads the next ones
   Vector<SequenceLengths> lengths;
   Vector<SequencePlan> sequences;  // [B], by falling cost
-  MaskMapLayout map_layout;
-  Vector<MaskMapEntry> fixed_map;  // of a fixed mask; else each run fills one in its workspace
+  PlannedMap maps[kMaps];
+  int64_t map_tasks = 0;   // of the maps that runs fill
   int64_t tree_nodes = 0;          // room for those of each sequence; 0: no trees
   int64_t items = 0, merges = 0, matrix_items = 0;
   WorkspaceLayout workspace;

@@ -1,5 +1,5 @@
-// How a run divides its memory: the states of splits first, then the map of the mask, then the
-// numbers of trees, then a slice of scratch for each worker. All of them begin at multiples of 64
+// How a run divides its memory: the states of splits first, then the maps of mask and
+// bias, then the numbers of trees, then a slice of scratch for each worker. All of them begin at multiples of 64
 // bytes.
 #ifndef FOVEA_SRC_PLAN_WORKSPACE_H_
 #define FOVEA_SRC_PLAN_WORKSPACE_H_
@@ -35,8 +35,8 @@ struct WorkspaceLayout {
     return static_cast<char*>(memory) + (0 - address) % kAlignment;
   }
   float* Partials(char* aligned) const { return reinterpret_cast<float*>(aligned); }
-  MaskMapEntry* Map(char* aligned) const {
-    return reinterpret_cast<MaskMapEntry*>(aligned + partial_bytes);
+  MaskMapEntry* Map(char* aligned, uint64_t begin) const {
+    return reinterpret_cast<MaskMapEntry*>(aligned + partial_bytes + begin);
   }
   int32_t* Trees(char* aligned) const {
     return reinterpret_cast<int32_t*>(aligned + partial_bytes + map_bytes);

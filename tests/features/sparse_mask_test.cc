@@ -1,5 +1,5 @@
 // Masks that remove whole areas, which kernels skip: the results are those of the reference, and
-// the bits of computing every pair and giving the removed ones a bias of −inf.
+// the bits of computing every pair and removing by a score function. So are biases of 0 and −inf.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "reference/element.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -93,52 +94,78 @@ void SetMask(RandomProblem& p, const Pattern& pattern) {
     p.mask.Set(n, pattern.visible(n / (s.Tq * s.Tk), n / s.Tk % s.Tq, n % s.Tk));
 }
 
-// p with a bias of 0 and −inf in place of its mask.
-RandomProblem AsBias(const RandomProblem& p) {
-  RandomProblem biased = p;
+// A bias in place of p's mask: 0 where it is true, else −inf.
+OwnedTensor AsBias(const RandomProblem& p, DType type) {
   const TensorView mask = p.mask.view();
-  biased.bias = OwnedTensor(DType::kF32, std::vector<int64_t>(mask.shape, mask.shape + mask.rank));
+  OwnedTensor bias(type, std::vector<int64_t>(mask.shape, mask.shape + mask.rank));
   for (int64_t n = 0; n < p.mask.size(); ++n)
-    biased.bias.Set(n, p.mask.Get(n) != 0 ? 0 : -std::numeric_limits<double>::infinity());
-  biased.mask = OwnedTensor();
-  biased.Refresh();
-  return biased;
+    bias.Set(n, p.mask.Get(n) != 0 ? 0 : -std::numeric_limits<double>::infinity());
+  return bias;
 }
 
-// The mask of p as bytes and bits, read by runs and by the plan, against the bias that removes the
-// same pairs.
-void ExpectTheBitsOfABias(RandomProblem& p, const PlanOptions& options = {}) {
-  RandomProblem biased = AsBias(p), bits = p;
-  const TensorView mask = p.mask.view();
-  bits.mask = OwnedTensor(DType::kBit, std::vector<int64_t>(mask.shape, mask.shape + mask.rank));
-  for (int64_t n = 0; n < p.mask.size(); ++n) bits.mask.Set(n, p.mask.Get(n));
+// A score function: −inf where the mask that is its context is false.
+void RemoveByMask(void* context, const ScoreBlock* block) noexcept {
+  const TensorView& mask = *static_cast<const TensorView*>(context);
+  for (int64_t r = 0; r < block->rows; ++r) {
+    const int64_t i = block->query_positions[r] - block->offset;
+    for (int64_t c = 0; c < block->keys; ++c) {
+      const int64_t j = block->first_key_position + c;
+      if (reference::BroadcastAt(mask, block->sequence, block->heads[r], i, j) != 0) continue;
+      block->scores[r * block->row_stride + c * block->key_stride] =
+          -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+// The mask of p as bytes, bits and an additive bias, read by runs and by the plan, against a score
+// function that removes the same pairs, of which nothing can be skipped.
+void ExpectTheBitsOfAFunction(RandomProblem& p, const PlanOptions& options = {}) {
+  RandomProblem computed = p, bits = p;
+  const OwnedTensor& mask = p.mask;
+  const TensorView view = mask.view();
+  computed.mask = OwnedTensor();
+  computed.Refresh();
+  computed.problem.score.function = {RemoveByMask, const_cast<TensorView*>(&view)};
+  bits.mask = OwnedTensor(DType::kBit, std::vector<int64_t>(view.shape, view.shape + view.rank));
+  for (int64_t n = 0; n < mask.size(); ++n) bits.mask.Set(n, mask.Get(n));
   bits.Refresh();
+  std::vector<RandomProblem> biased;
+  for (DType type : test::kFloatTypes) {
+    biased.push_back(p);
+    biased.back().bias = AsBias(p, type);
+    biased.back().mask = OwnedTensor();
+    biased.back().Refresh();
+  }
   PlanOptions fixed = options;
-  fixed.fixed_mask = true;
+  fixed.fixed_mask = fixed.fixed_bias = true;
   struct Way {
     RandomProblem* problem;
     const PlanOptions* options;
     const char* name;
   };
   for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    const test::Outcome expected = RunSerial(kernel, biased, options);
+    const test::Outcome expected = RunSerial(kernel, computed, options);
     for (const Way& way : test::Thinned({Way{&p, &options, ""},
                                          {&bits, &options, " bits"},
                                          {&p, &fixed, " fixed"},
-                                         {&bits, &fixed, " fixed bits"}})) {
+                                         {&bits, &fixed, " fixed bits"},
+                                         {&biased[0], &options, " bias of f32"},
+                                         {&biased[1], &options, " bias of f16"},
+                                         {&biased[2], &options, " bias of bf16"},
+                                         {&biased[0], &fixed, " fixed bias"}})) {
       EXPECT_TRUE(Same(RunSerial(kernel, *way.problem, *way.options), expected))
           << ToString(kernel) << way.name;
     }
   }
 }
 
-TEST(SparseMaskTest, EveryPatternMatchesTheReferenceAndTheBitsOfABias) {
+TEST(SparseMaskTest, EveryPatternMatchesTheReferenceAndTheBitsOfAFunction) {
   for (const Pattern& pattern : test::Thinned(kPatterns, 3)) {
     SCOPED_TRACE(pattern.name);
     RandomProblem p(Spec(), test::BaseSeed());
     SetMask(p, pattern);
     test::ExpectMatchesReference(p);
-    ExpectTheBitsOfABias(p);
+    ExpectTheBitsOfAFunction(p);
   }
 }
 
@@ -150,7 +177,7 @@ TEST(SparseMaskTest, WithSinksWeightsAndScores) {
     RandomProblem p(s, test::BaseSeed());
     SetMask(p, pattern);
     test::ExpectMatchesReference(p);
-    ExpectTheBitsOfABias(p);
+    ExpectTheBitsOfAFunction(p);
   }
 }
 
@@ -166,7 +193,7 @@ TEST(SparseMaskTest, TilesBlocksAndSplitsOfOtherSizes) {
       s.Hq = 2, s.Hkv = 1;
       RandomProblem p(s, test::BaseSeed());
       SetMask(p, pattern);
-      ExpectTheBitsOfABias(p, options);
+      ExpectTheBitsOfAFunction(p, options);
     }
   }
 }
@@ -180,7 +207,7 @@ TEST(SparseMaskTest, WithCausalWindowAndLengths) {
     RandomProblem p(s, test::BaseSeed());
     SetMask(p, pattern);
     test::ExpectMatchesReference(p);
-    ExpectTheBitsOfABias(p);
+    ExpectTheBitsOfAFunction(p);
   }
 }
 
@@ -203,7 +230,7 @@ TEST(SparseMaskTest, DecodeWithWholeSplitsRemoved) {
         RandomProblem p(s, test::BaseSeed());
         for (int64_t j = 0; j < s.Tk; ++j) p.mask.Set(j, f(j));
         test::ExpectMatchesReference(p, options);
-        ExpectTheBitsOfABias(p, options);
+        ExpectTheBitsOfAFunction(p, options);
       }
     }
   }
