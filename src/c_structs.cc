@@ -60,7 +60,7 @@ static_assert(kMaxRank == 4);
   static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
 FOVEA_ENDS_WITH(fovea_problem, reserved_2);
 FOVEA_ENDS_WITH(fovea_allocator, release);
-FOVEA_ENDS_WITH(fovea_plan_options, reserved);
+FOVEA_ENDS_WITH(fovea_plan_options, fixed_bias);
 FOVEA_ENDS_WITH(fovea_cost, tasks);
 FOVEA_ENDS_WITH(fovea_executor, reserved);
 #undef FOVEA_ENDS_WITH

@@ -68,11 +68,9 @@ MaskMapEntry EntryOfMask(const TensorView& mask, const Area& area) {
   SeenKeys seen;
   uint8_t copy[kMapKeys] = {};
   for (int64_t i = 0; i < area.queries; ++i) {
-    const uint8_t* row =
-        ReadRow(mask, area.rows + i * area.row_stride, area.first, area.n, copy);
+    const uint8_t* row = ReadRow(mask, area.rows + i * area.row_stride, area.first, area.n, copy);
     if (area.n == kMapKeys) {
-      for (int64_t j = 0; j < kMapKeys; ++j)
-        seen.any[j] |= row[j], seen.changed[j] |= row[j] == 0;
+      for (int64_t j = 0; j < kMapKeys; ++j) seen.any[j] |= row[j], seen.changed[j] |= row[j] == 0;
     } else {
       for (int64_t j = 0; j < area.n; ++j) seen.any[j] |= row[j], seen.changed[j] |= row[j] == 0;
     }
@@ -162,9 +160,9 @@ void FillMaskMap(const TensorView& mask, const MaskMapLayout& layout, int64_t ta
     const char* rows = static_cast<const char*>(mask.data) + b * batches.stride + h * heads.stride +
                        i * queries.stride;
     for (int64_t g = 0; g < layout.key_groups; ++g) {
-      entries[group * layout.key_groups + g] = EntryOf(
-          mask, {rows, queries.stride, std::min(kMapQueries, queries.size - i), g * kMapKeys,
-                 std::min(kMapKeys, keys.size - g * kMapKeys)});
+      entries[group * layout.key_groups + g] =
+          EntryOf(mask, {rows, queries.stride, std::min(kMapQueries, queries.size - i),
+                         g * kMapKeys, std::min(kMapKeys, keys.size - g * kMapKeys)});
     }
   }
 }

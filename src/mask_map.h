@@ -21,8 +21,8 @@ struct MaskMapEntry {
   uint8_t full = 0;  // 1: nothing there is removed, and nothing of a bias but zeros
 };
 
-// How the entries of a mask or bias lie: [B or 1][Hq or 1][⌈Tq/16⌉ or 1][⌈Tk/64⌉], as the mask broadcasts.
-// All zero where there is no mask, or none whose key axis is worth a map.
+// How the entries of a mask or bias lie: [B or 1][Hq or 1][⌈Tq/16⌉ or 1][⌈Tk/64⌉], as the mask
+// broadcasts. All zero where there is no mask, or none whose key axis is worth a map.
 struct MaskMapLayout {
   int64_t batches = 0, heads = 0, query_groups = 0, key_groups = 0;
 

@@ -1,5 +1,5 @@
-// What position (causal, window, lengths), the maps of mask and bias, the block map and the tree leave of a
-// block, and removing pairs by position. Knows nothing of where the intervals come from.
+// What position (causal, window, lengths), the maps of mask and bias, the block map and the tree
+// leave of a block, and removing pairs by position. Knows nothing of where the intervals come from.
 #if defined(FOVEA_SRC_KERNELS_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_MASK_INL_H_
 #undef FOVEA_SRC_KERNELS_MASK_INL_H_

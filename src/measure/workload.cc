@@ -55,7 +55,7 @@ bool SetMask(Workload* w, MaskKind mask) {
 }
 
 bool SetBias(Workload* w, BiasKind bias) {
-  const bool first = w->bias == BiasKind::kNone;
+  const bool first = w->bias == BiasKind::kNone && !w->additive;
   w->bias = bias;
   return first;
 }
@@ -93,6 +93,10 @@ constexpr struct {
     {"bias", [](Workload* w) { return SetBias(w, BiasKind::kDense); }},
     {"distbias", [](Workload* w) { return SetBias(w, BiasKind::kDistance); }},
     {"keybias", [](Workload* w) { return SetBias(w, BiasKind::kKeys); }},
+    {"additive",
+     [](Workload* w) {
+       return w->mask != MaskKind::kNone && w->bias == BiasKind::kNone && SetOnce(&w->additive);
+     }},
     {"nan", [](Workload* w) { return SetOnce(&w->nan) && SetMask(w, MaskKind::kPadding); }},
     {"bf16", [](Workload* w) { return SetType(w, DType::kBF16); }},
     {"f16", [](Workload* w) { return SetType(w, DType::kF16); }},

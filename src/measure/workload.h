@@ -47,7 +47,8 @@ struct Workload {
   bool documents = false;  // of kDocuments that lie behind each other, a query sees its own
   MaskKind mask = MaskKind::kNone;
   BiasKind bias = BiasKind::kNone;
-  bool nan = false;  // in the rows of K and V that the padding mask removes
+  bool additive = false;  // the mask is given as a bias of 0 and −inf, f32
+  bool nan = false;       // in the rows of K and V that the padding mask removes
   // V is the first dv channels of K, as in multi-head latent attention
   bool values_in_keys = false;
   std::string modifiers;  // all of that as in names: "softcap+alibi"; not the type
@@ -86,6 +87,7 @@ const std::vector<Workload>& NamedWorkloads();
 //   headscales                         1 + h/Hq, times the scale
 //   ranges                             key_ranges of documents, see Workload::documents
 //   mask, padmask, trimask, bandmask   MaskKind's kRandom, kPadding, kTriangle, kBand; at most one
+//   additive                           behind a mask: Workload::additive; no bias then
 //   nan                                padmask, and NaN behind it
 //   bias, distbias, keybias            BiasKind's kDense, kDistance, kKeys; at most one
 //   window=N                           see Workload::window

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace fovea::measure {
 namespace {
@@ -101,7 +102,8 @@ WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
   if (w.bias != BiasKind::kNone)
     bias_bytes_ = WholeLines(w.bias == BiasKind::kKeys ? w.Tk : w.Hq * w.Tq * w.Tk, DType::kF32);
   if (w.mask != MaskKind::kNone)
-    mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk, DType::kBool);
+    mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk,
+                             w.additive ? DType::kF32 : DType::kBool);
   modifiers_ = std::make_shared<const HugeBuffer>(3 * per_head_bytes_ + ranges_bytes_ +
                                                   bias_bytes_ + mask_bytes_);
 
@@ -169,9 +171,17 @@ void WorkloadTensors::FillModifiers(uint64_t seed) {
 
   if (w.mask == MaskKind::kNone) return;
   char* mask = static_cast<char*>(to.mask);
+  float* added = static_cast<float*>(to.mask);
   const int64_t rows = w.mask == MaskKind::kPadding ? w.B : w.Tq;
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t j = 0; j < w.Tk; ++j) *mask++ = w.MaskAllows(row, j) ? 1 : 0;
+    for (int64_t j = 0; j < w.Tk; ++j) {
+      const bool allows = w.MaskAllows(row, j);
+      if (w.additive) {
+        *added++ = allows ? 0.0f : -std::numeric_limits<float>::infinity();
+      } else {
+        *mask++ = allows ? 1 : 0;
+      }
+    }
   }
 }
 
@@ -209,18 +219,20 @@ void WorkloadTensors::AddModifiers(Score* score) const {
       score->bias = View(bias, {int64_t{1}, int64_t{1}, int64_t{1}, w.Tk});
       break;
   }
+  TensorView& removing = w.additive ? score->bias : score->mask;
+  const DType removes = w.additive ? DType::kF32 : DType::kBool;
   switch (w.mask) {
     case MaskKind::kNone:
       break;
     case MaskKind::kRandom:
-      score->mask = View(mask, DType::kBool, {w.Tq, w.Tk});
+      removing = View(mask, removes, {w.Tq, w.Tk});
       break;
     case MaskKind::kPadding:
-      score->mask = View(mask, DType::kBool, {w.B, int64_t{1}, int64_t{1}, w.Tk});
+      removing = View(mask, removes, {w.B, int64_t{1}, int64_t{1}, w.Tk});
       break;
     case MaskKind::kTriangle:
     case MaskKind::kBand:
-      score->mask = View(mask, DType::kBool, {int64_t{1}, int64_t{1}, w.Tq, w.Tk});
+      removing = View(mask, removes, {int64_t{1}, int64_t{1}, w.Tq, w.Tk});
       break;
   }
 }

@@ -38,7 +38,8 @@ int64_t MapTasks(const Plan::State& plan) { return plan.map_tasks; }
 void RunMap(const RunContext& context, int64_t task, int /*worker*/) {
   // A fixed one has no tasks of its own.
   int n = kMaps - 1;
-  while (task < context.plan->maps[n].first_task || kMapSources[n].fixed(context.plan->options)) --n;
+  while (task < context.plan->maps[n].first_task || kMapSources[n].fixed(context.plan->options))
+    --n;
   const PlannedMap& map = context.plan->maps[n];
   FillMaskMap(kMapSources[n].view(*context.problem), map.layout, task - map.first_task,
               EntriesOf(context, n));
@@ -107,11 +108,9 @@ void RunScores(const RunContext& context, int64_t task, int worker) {
 
 }  // namespace
 
-const Phase kPhases[kPhaseCount] = {{"maps", MapTasks, RunMap},
-                                    {"trees", TreeTasks, RunTree},
-                                    {"items", ItemTasks, RunItem},
-                                    {"merges", MergeTasks, RunMerge},
-                                    {"weights", WeightTasks, RunWeights},
-                                    {"scores", ScoreTasks, RunScores}};
+const Phase kPhases[kPhaseCount] = {
+    {"maps", MapTasks, RunMap},           {"trees", TreeTasks, RunTree},
+    {"items", ItemTasks, RunItem},        {"merges", MergeTasks, RunMerge},
+    {"weights", WeightTasks, RunWeights}, {"scores", ScoreTasks, RunScores}};
 
 }  // namespace fovea

@@ -1,6 +1,6 @@
 // How a run divides its memory: the states of splits first, then the maps of mask and
-// bias, then the numbers of trees, then a slice of scratch for each worker. All of them begin at multiples of 64
-// bytes.
+// bias, then the numbers of trees, then a slice of scratch for each worker. All of them begin at
+// multiples of 64 bytes.
 #ifndef FOVEA_SRC_PLAN_WORKSPACE_H_
 #define FOVEA_SRC_PLAN_WORKSPACE_H_
 

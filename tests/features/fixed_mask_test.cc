@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -196,6 +197,30 @@ TEST(FixedMaskTest, APlanKeepsNoPointerToTheMaskItHasRead) {
         // Unmapped here: a pointer kept would crash. The runs' masks have the same contents.
       }
       EXPECT_TRUE(Same(RunPlan(plan, p), RunSerial(kernel, p))) << ToString(kernel);
+    }
+  }
+}
+
+// Layers that share where a bias removes pairs, and differ in what else it adds.
+TEST(FixedMaskTest, AFixedBiasMayHaveOtherNumbersInTheNextRun) {
+  for (DType type : test::kFloatTypes) {
+    ProblemSpec s = Spec();
+    s.mask = Axes::kAbsent, s.bias = Axes::kHQK, s.bias_type = type;
+    RandomProblem first(s, test::BaseSeed()), next(s, test::BaseSeed() + 1);
+    for (int64_t n = 0; n < first.bias.size(); ++n) {
+      if (n % s.Tk / 64 % 2 == 1 || n / s.Tk % s.Tq < 16) continue;
+      first.bias.Set(n, -std::numeric_limits<double>::infinity());
+      next.bias.Set(n, -std::numeric_limits<double>::infinity());
+    }
+    for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 2)) {
+      PlanOptions options = test::Options(kernel);
+      options.fixed_bias = true;
+      Plan plan;
+      ASSERT_TRUE(Plan::Create(first.problem, options, &plan).ok());
+      EXPECT_TRUE(Same(RunPlan(plan, first, 2), RunSerial(kernel, first))) << ToString(kernel);
+      EXPECT_TRUE(Same(RunPlan(plan, next, 2), RunSerial(kernel, next))) << ToString(kernel);
+      ASSERT_TRUE(plan.Update(next.problem).ok());
+      EXPECT_TRUE(Same(RunPlan(plan, next), RunSerial(kernel, next))) << ToString(kernel);
     }
   }
 }

@@ -181,6 +181,47 @@ TEST(SparseMaskTest, WithSinksWeightsAndScores) {
   }
 }
 
+// A bias of numbers that also removes what a mask does. In some blocks it begins with a zero.
+TEST(SparseMaskTest, ABiasOfNumbersMayRemoveAreasToo) {
+  for (const Pattern& pattern : test::Thinned(kPatterns, 2)) {
+    SCOPED_TRACE(pattern.name);
+    for (DType type : test::kFloatTypes) {
+      ProblemSpec s = Spec();
+      s.bias = Axes::kHQK, s.bias_type = type;
+      RandomProblem masked(s, test::BaseSeed());
+      SetMask(masked, pattern);
+      for (int64_t n = 0; n < masked.bias.size(); ++n) {
+        const int64_t i = n / kTk % kTq, j = n % kTk;
+        if (i % 16 == 0 && j % 64 == 0 && Noise(i, j) < 0.5) masked.bias.Set(n, n % 2 ? 0.0 : -0.0);
+      }
+      RandomProblem biased = masked;
+      for (int64_t n = 0; n < biased.bias.size(); ++n) {
+        if (masked.mask.Get(n) == 0) biased.bias.Set(n, -std::numeric_limits<double>::infinity());
+      }
+      biased.mask = OwnedTensor();
+      biased.Refresh();
+      test::ExpectMatchesReference(biased);
+      PlanOptions fixed;
+      fixed.fixed_bias = true;
+      for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
+        const test::Outcome expected = RunSerial(kernel, masked);
+        EXPECT_TRUE(Same(RunSerial(kernel, biased), expected)) << ToString(kernel);
+        EXPECT_TRUE(Same(RunSerial(kernel, biased, fixed), expected)) << ToString(kernel);
+      }
+    }
+  }
+}
+
+// 0 · inf is NaN, whatever the zeros of a bias could spare.
+TEST(SparseMaskTest, AnInfiniteScaleOfAZeroBias) {
+  ProblemSpec s = Spec();
+  s.mask = Axes::kAbsent, s.bias = Axes::kHQK, s.bias_scales = true;
+  RandomProblem p(s, test::BaseSeed());
+  p.bias.Fill([] { return 0.0; });
+  p.bias_scales.Set(1, std::numeric_limits<double>::infinity());
+  test::ExpectMatchesReference(p);
+}
+
 TEST(SparseMaskTest, TilesBlocksAndSplitsOfOtherSizes) {
   for (const Pattern& pattern : test::Thinned(kPatterns)) {
     SCOPED_TRACE(pattern.name);

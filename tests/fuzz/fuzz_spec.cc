@@ -188,6 +188,7 @@ FuzzSpec DrawSpec(Random& random) {
   s.mask_type = random.Chance(0.3) ? DType::kBit : DType::kBool;
   s.mask_allows = random.Pick(std::vector<double>{0.1, 0.5, 0.9, 0.97, 1});
   s.fixed_mask = spec.options.fixed_mask = random.Chance(0.2);
+  spec.options.fixed_bias = random.Chance(0.2);
   s.block_map = DrawAxes(random, 0.15);
   s.block_map_type = random.Chance(0.3) ? DType::kBit : DType::kBool;
   s.block_map_allows = random.Pick(std::vector<double>{0.1, 0.5, 0.9});

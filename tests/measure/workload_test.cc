@@ -28,13 +28,27 @@ Workload Parsed(const std::string& text) {
 // a second to make); sequences and groups of heads; dv < dk.
 const std::vector<std::string> kShapes = {"1,2,9x7,3", "2,4/2,300,4", "1,2,20x290,6,2",
                                           "1,1,17x270,4,causal", "2,2,11,5,causal"};
-const std::vector<std::string> kModifiers = {
-    "softcap",  "alibi",         "sinks",
-    "mask",     "padmask",       "trimask",
-    "bandmask", "bias",          "nan",
-    "distbias", "keybias",       "mla",
-    "window=6", "window=1+mask", "softcap+alibi+sinks+bias+padmask+window=20",
-    "ranges",   "headscales",    "ranges+headscales+mask+window=9"};
+const std::vector<std::string> kModifiers = {"softcap",
+                                             "alibi",
+                                             "sinks",
+                                             "mask",
+                                             "padmask",
+                                             "trimask",
+                                             "bandmask",
+                                             "bias",
+                                             "nan",
+                                             "distbias",
+                                             "keybias",
+                                             "mla",
+                                             "window=6",
+                                             "window=1+mask",
+                                             "softcap+alibi+sinks+bias+padmask+window=20",
+                                             "ranges",
+                                             "headscales",
+                                             "ranges+headscales+mask+window=9",
+                                             "trimask+additive",
+                                             "padmask+additive",
+                                             "mask+additive+alibi"};
 
 TEST(WorkloadTest, CountsVisiblePairs) {
   EXPECT_EQ(Parsed("1,2,3x5,8").Pairs(), 2 * 15);

@@ -309,7 +309,9 @@ Command BenchCommand() {
       "without a mask, X0 … X17 variants\n"
       "of shape and score. +MODIFIER behind any of them: softcap, alibi, sinks, headscales; "
       "window=N (keys); ranges (four documents);\n"
-      "mask (a tenth of the pairs), padmask, trimask, bandmask; nan (padmask, and NaN behind it); "
+      "mask (a tenth of the pairs), padmask, trimask, bandmask, +additive behind one (as a bias of "
+      "0 "
+      "and -inf); nan (padmask, and NaN behind it); "
       "bias, distbias, keybias;\n"
       "mla (V is part of K); bf16, f16. Sets: modifiers, variants.",
       {
