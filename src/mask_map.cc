@@ -96,6 +96,23 @@ MaskMapEntry EntryOfBias(const FloatBits<Bits>& of, int64_t stride, const Area& 
   const Bits begin = load(corner);
   if (begin != of.minus_infinity && (begin & of.magnitude) != 0)
     return {0, static_cast<uint8_t>(area.n), 0};
+  // Most areas are removed, or zero, as a whole.
+  Bits not_removed = 0, not_zero = 0;
+  for (int64_t i = 0; i < area.queries && (not_removed == 0 || not_zero == 0); ++i) {
+    const char* const row = corner + i * area.row_stride;
+    const auto look = [&](Bits x) {
+      not_removed |= x ^ of.minus_infinity;
+      not_zero |= x & of.magnitude;
+    };
+    constexpr int64_t kSize = sizeof(Bits);
+    if (stride == kSize) {  // of which compilers make vectors
+      for (int64_t j = 0; j < area.n; ++j) look(load(row + j * kSize));
+    } else {
+      for (int64_t j = 0; j < area.n; ++j) look(load(row + j * stride));
+    }
+  }
+  if (not_removed == 0) return {};
+  if (not_zero == 0) return {0, static_cast<uint8_t>(area.n), 1};
   SeenKeys seen;
   for (int64_t i = 0; i < area.queries; ++i) {
     const char* const row = corner + i * area.row_stride;
