@@ -28,10 +28,3 @@ def test_tour_is_current(tmp_path):
     for folder in (tmp_path, ROOT / "docs"):
         assert {f"tour/{path.name}" for path in (folder / "tour").iterdir()} == pictures
         assert all(0 < (folder / picture).stat().st_size <= 60_000 for picture in pictures)
-
-
-def test_links_of_the_tour():
-    page = (ROOT / "docs/tour.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#:]+)\)", page)
-    assert links
-    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
