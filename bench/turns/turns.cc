@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/text.h"
 #include "measure/timing.h"
 #include "measure/workload_tensors.h"
 #include "timed.h"
@@ -227,24 +228,12 @@ class Program {
   int slower_ = 0, faster_ = 0;
 };
 
-std::vector<std::string> Split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
 // Names or sets, or shapes separated by semicolons, as for fovea bench; each in all types, unless
 // its name has one.
 std::vector<measure::Workload> ParseWorkloads(const std::string& text, const std::string& types) {
   std::vector<measure::Workload> workloads, typed;
   const bool names = text.find(';') == std::string::npos && std::isalpha(text[0]) != 0;
-  for (const std::string& name : Split(text, names ? ',' : ';')) {
+  for (const std::string& name : measure::Split(text, names ? ',' : ';')) {
     const std::vector<measure::Workload> set = measure::WorkloadSet(name);
     workloads.insert(workloads.end(), set.begin(), set.end());
     if (!set.empty()) continue;
@@ -258,7 +247,7 @@ std::vector<measure::Workload> ParseWorkloads(const std::string& text, const std
       typed.push_back(workload);
       continue;
     }
-    for (const std::string& type : Split(types, ',')) {
+    for (const std::string& type : measure::Split(types, ',')) {
       for (const DType known : {DType::kF32, DType::kF16, DType::kBF16}) {
         if (type == Name(known)) typed.push_back(measure::InType(workload, known));
       }

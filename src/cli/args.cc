@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cli/failure.h"
+#include "measure/text.h"
 #include "narrow.h"
 
 namespace fovea::cli {
@@ -93,14 +94,7 @@ float Args::Float(const std::string& name, float fallback) const {
 }
 
 std::vector<std::string> Args::List(const std::string& name, const std::string& fallback) const {
-  std::vector<std::string> parts(1);
-  for (const char c : Text(name, fallback)) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
+  const std::vector<std::string> parts = measure::Split(Text(name, fallback), ',');
   if (std::find(parts.begin(), parts.end(), "") != parts.end()) {
     throw Failure(name + " = '" + Text(name) + "', expected values separated by commas");
   }

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "cli/failure.h"
+#include "measure/text.h"
 #if FOVEA_CLI_TBB
 #include "fovea/tbb.h"
 #endif
@@ -30,11 +31,7 @@ std::vector<Target> TargetsFor(const std::string& names) {
   if (names == "best") return {TargetFor("auto")};
   if (names == "all") return {UsableTargets().begin(), UsableTargets().end()};
   std::vector<Target> targets;
-  for (size_t begin = 0; begin <= names.size();) {
-    const size_t end = std::min(names.find(',', begin), names.size());
-    targets.push_back(TargetFor(names.substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& name : measure::Split(names, ',')) targets.push_back(TargetFor(name));
   return targets;
 }
 

@@ -31,7 +31,7 @@ HWY_INLINE void ForEachSink(const Job& job, const Tile& tile, const F& f) {
   const TensorView& sinks = job.call.problem->score.sinks;
   if (!sinks.present() || !job.item.takes_sink) return;
   ForEachRow(job, tile, [&](int r, int64_t h, int64_t i) {
-    const float sink = ReadAs<float>(static_cast<const char*>(sinks.data) + h * sinks.stride[0]);
+    const float sink = PerHeadAt(sinks, h);
     if (i < job.sequence.q_length && sink != MinusInfinityScalar()) f(r, sink);
   });
 }

@@ -16,15 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// One float of each row's query head, for the tile's lanes.
-HWY_INLINE void PerHead(const Job& job, const Tile& tile, const TensorView& per_head,
-                        float* values) {
-  ForEachRow(job, tile, [&](int r, int64_t h, int64_t) {
-    values[r] = ReadAs<float>(static_cast<const char*>(per_head.data) + h * per_head.stride[0]);
-  });
-  for (int64_t r = tile.count; r < job.g.tile_lanes; ++r) values[r] = 0.0f;
-}
-
 // s with b added; −inf where b is −inf, whatever s is.
 HWY_INLINE VF Biased(VF s, VF b) {
   return hn::IfThenElse(hn::Eq(b, MinusInfinity()), b, hn::Add(s, b));
@@ -233,13 +224,13 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
   if (score.alibi_slopes.present()) {
     float* slope = job.w.row_values;
     float* position = slope + g.tile_lanes;  // relative to the block
-    PerHead(job, tile, score.alibi_slopes, slope);
+    PerHead(job, tile, slope, score.alibi_slopes);
     const double origin =
         static_cast<double>(job.sequence.offset) - static_cast<double>(part.block.first);
-    for (int64_t r = tile.count; r < g.tile_lanes; ++r) position[r] = 0.0f;
     ForEachRow(job, tile, [&](int r, int64_t, int64_t i) {
       position[r] = static_cast<float>(static_cast<double>(i) + origin);
     });
+    std::fill(position + tile.count, position + g.tile_lanes, position[0]);
     ForEachScore<Lanes>(part, [&](VF s, int64_t row, int64_t key) HWY_ATTR {
       const VF distance = hn::Abs(hn::Sub(Lanes::PerRow(position, row), Lanes::Keys(key)));
       return hn::NegMulAdd(Lanes::PerRow(slope, row), distance, s);
@@ -249,7 +240,7 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
   if (span.biased) {
     BiasUse use;
     if (score.bias_scales.present()) {
-      PerHead(job, tile, score.bias_scales, job.w.row_values);
+      PerHead(job, tile, job.w.row_values, score.bias_scales);
       use.scales = job.w.row_values;
     }
     AddView<Lanes>(job, part, score.bias, use);

@@ -43,8 +43,7 @@ HWY_INLINE double ScaleOf(const KernelCall& call, int64_t h) {
   const TensorView& factors = call.problem->score.head_scales;
   const double scale = static_cast<double>(call.scale);
   if (!factors.present()) return scale;
-  const char* p = static_cast<const char*>(factors.data) + h * factors.stride[0];
-  return scale * static_cast<double>(ReadAs<float>(p));
+  return scale * static_cast<double>(PerHeadAt(factors, h));
 }
 
 // Whether x, rounded to a float, is a normal one.
@@ -58,13 +57,6 @@ HWY_INLINE float InFloats(double x) {
   if (IsNormalFloat(x) || !(std::abs(x) > 0) || std::isinf(x)) return static_cast<float>(x);
   const double least = 0x1p-126, most = static_cast<double>(hwy::HighestValue<float>());
   return static_cast<float>(std::copysign(std::abs(x) < 1 ? least : most, x));
-}
-
-// values[r] = f(h) of the head of every row; padding rows repeat row 0, as they do in Q.
-template <class F>
-HWY_INLINE void PerRowOf(const Job& job, const Tile& tile, float* values, const F& f) {
-  ForEachRow(job, tile, [&](int r, int64_t h, int64_t) { values[r] = f(h); });
-  for (int64_t r = tile.count; r < job.g.tile_lanes; ++r) values[r] = values[0];
 }
 
 // A row whose scale·q overflows, or is so small that it loses bits, though its scores need not:
@@ -163,7 +155,7 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
   const bool per_head = g.scales_heads;
   float* max_abs = w.row_values;
   float* scales = max_abs + g.tile_lanes;
-  if (per_head) PerRowOf(job, tile, scales, [&](int64_t h) { return InFloats(ScaleOf(call, h)); });
+  if (per_head) PerHead(job, tile, scales, [&](int64_t h) { return InFloats(ScaleOf(call, h)); });
   for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
     const VF scale = per_head ? Lanes::PerRow(scales, row) : hn::Set(df, call.scale);
     VF max = hn::Zero(df);

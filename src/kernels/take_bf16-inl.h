@@ -118,7 +118,7 @@ struct BF16Operands {
     tile.factor = all.rest;
     if (per_head) {
       float* factors = w.factors + (tile.exponent[0] - w.exponents) / 2;
-      PerRowOf(job, tile, factors, [&](int64_t h) { return scale_of(h).rest; });
+      PerHead(job, tile, factors, [&](int64_t h) { return scale_of(h).rest; });
       tile.factors = factors;
     }
     const char* row_data[kMaxTileLanes];
@@ -150,7 +150,7 @@ struct BF16Operands {
     float* max_abs = w.row_values;
     float* powers = max_abs + g.tile_lanes;
     if (per_head)
-      PerRowOf(job, tile, powers, [&](int64_t h) { return InFloats(scale_of(h).power); });
+      PerHead(job, tile, powers, [&](int64_t h) { return InFloats(scale_of(h).power); });
     for (int64_t row = 0; row < tile.count; row += kLanes) {
       const VF power =
           per_head ? hn::Load(df, powers + row) : hn::Set(df, static_cast<float>(all.power));

@@ -223,6 +223,16 @@ HWY_INLINE void ForEachRow(const Job& job, const Tile& tile, const F& f) {
   }
 }
 
+// values[r] = f(h) of every row's query head. Padding rows repeat row 0, as they do in Q.
+template <class F>
+HWY_INLINE void PerHead(const Job& job, const Tile& tile, float* values, const F& f) {
+  ForEachRow(job, tile, [&](int r, int64_t h, int64_t) { values[r] = f(h); });
+  for (int64_t r = tile.count; r < job.g.tile_lanes; ++r) values[r] = values[0];
+}
+HWY_INLINE void PerHead(const Job& job, const Tile& tile, float* values, const TensorView& view) {
+  PerHead(job, tile, values, [&](int64_t h) { return PerHeadAt(view, h); });
+}
+
 // What the rows may see by position, cut to the item's keys. Steps before masking (call.stage) see
 // every key.
 HWY_INLINE void FindVisibleKeys(const Job& job, Tile& tile) {

@@ -55,6 +55,11 @@ HWY_INLINE int64_t IntegerAt(DType dtype, const char* p) {
   return dtype == DType::kI32 ? ReadAs<int32_t>(p) : ReadAs<int64_t>(p);
 }
 
+// The float of head h.
+HWY_INLINE float PerHeadAt(const TensorView& view, int64_t h) {
+  return ReadAs<float>(static_cast<const char*>(view.data) + h * view.stride[0]);
+}
+
 // The interval of keys that is given to query i of sequence b.
 HWY_INLINE KeyRange RangeOf(const TensorView& ranges, int64_t b, int64_t i) {
   const char* p = static_cast<const char*>(ranges.data) +

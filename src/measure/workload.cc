@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "measure/text.h"
+
 namespace fovea::measure {
 namespace {
 
@@ -10,18 +12,6 @@ constexpr int64_t kMaxSize = int64_t{1} << 24;    // of one axis of a workload
 constexpr double kMaxElements = 1099511627776.0;  // 2^40, of one tensor of a workload
 constexpr float kSoftcap = 20;
 constexpr int64_t kPaddingKeys = 100;
-
-std::vector<std::string> Split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
 
 bool ParseSize(const std::string& text, int64_t* size) {
   if (text.empty() || text.size() > 8 || text.find_first_not_of("0123456789") != std::string::npos)

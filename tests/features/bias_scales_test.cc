@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "support/feature_laws.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
-#include "support/refusal.h"
 #include "support/thin.h"
 
 namespace fovea {
@@ -18,9 +18,7 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
-using test::Layout;
 using test::OwnedTensor;
-using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
 using test::RunSerial;
@@ -94,18 +92,7 @@ TEST(BiasScalesTest, WithEveryOtherStep) {
   }
 }
 
-TEST(BiasScalesTest, TinyTilesBlocksAndSplits) {
-  uint64_t seed = test::BaseSeed();
-  for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : test::Thinned({1, 4, 16, 33}, 2)) {
-      PlanOptions options;
-      options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      RandomProblem p(Spec(), ++seed);
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      test::ExpectMatchesReference(p, options);
-    }
-  }
-}
+TEST(BiasScalesTest, TinyTilesBlocksAndSplits) { test::ForTinyTilesBlocksAndSplits(Spec()); }
 
 TEST(BiasScalesTest, OfOneAndWithoutABiasAreAsGoodAsNone) {
   for (Axes axes : {Axes::kAbsent, Axes::kK, Axes::kHQK}) {
@@ -298,68 +285,26 @@ TEST(BiasScalesTest, NanAndPlusInfinityAreTheTextbooks) {
 }
 
 TEST(BiasScalesTest, OfAnyStrideAndPlace) {
-  RandomProblem p(Spec(), test::BaseSeed());
-  for (Layout layout : {Layout::kDense, Layout::kReversed, Layout::kSparse}) {
-    for (Placement placement : test::kPlacements) {
-      RandomProblem moved = p;
-      moved.bias_scales = p.bias_scales.CopiedTo({layout, placement});
-      moved.Refresh();
-      for (const Kernel& kernel : test::Thinned(test::Kernels())) {
-        const test::Outcome want = RunSerial(kernel, p);
-        EXPECT_TRUE(Same(RunSerial(kernel, moved), want)) << ToString(kernel);
-      }
-    }
-  }
-  p.bias_scales = p.bias_scales.CopiedTo({Layout::kDense, Placement::kAligned, 0b1});
-  p.Refresh();  // one scale for all by a stride of 0
-  test::ExpectMatchesReference(p);
+  const RandomProblem p(Spec(), test::BaseSeed());
+  test::ExpectTheSameFromAnyPlace(p, &RandomProblem::bias_scales);
+  RandomProblem one = test::Repeated(p, &RandomProblem::bias_scales, 0b1);
+  test::ExpectMatchesReference(one);
 }
 
 TEST(BiasScalesTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
-  for (const Kernel& kernel : test::Kernels()) {
-    Plan plan;
-    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
-    const test::Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
-    for (double scale : {1.0, -0.5, 0.0}) {
-      SetScales(p, {scale, 0.25});
-      p.ResetOutputs();
-      ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data(), memory.bytes()}).ok());
-      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel);
-    }
-  }
+  const double scales[] = {1.0, -0.5, 0.0};
+  test::ExpectOnePlanServes(p, [&](int run) { SetScales(p, {scales[run], 0.25}); });
 }
 
 TEST(BiasScalesTest, WrongOnesAreRefused) {
   const RandomProblem right(Spec(), test::BaseSeed());
-  for (bool with_bias : {true, false}) {
-    RandomProblem p = right;
-    if (!with_bias) p.bias = OwnedTensor();
-    p.Refresh();
-    const auto refuses = [&](std::initializer_list<const char*> words) {
-      const testing::AssertionResult result = test::Refuses(p, words);
-      p.Refresh();
-      return result;
-    };
-    TensorView& scales = p.problem.score.bias_scales;
-    scales.shape[0] = 2;  // of the key/value heads
-    EXPECT_TRUE(refuses({"bias_scales.shape[0]", "2", "6"}));
-    scales.rank = 2, scales.shape[1] = 1;
-    EXPECT_TRUE(refuses({"bias_scales.rank", "2", "1"}));
-    for (DType type : {DType::kF16, DType::kBF16, DType::kI32, DType::kBool, DType::kBit}) {
-      scales.dtype = type;
-      EXPECT_TRUE(refuses({"bias_scales.dtype", Name(type), "f32"}));
-    }
-    scales.data = nullptr;
-    EXPECT_TRUE(refuses({"bias_scales.data", "null"}));
-    scales.stride[0] = std::numeric_limits<int64_t>::max();
-    EXPECT_TRUE(refuses({"bias_scales.stride"}));
-  }
-  RandomProblem without = right;
-  without.bias_scales = OwnedTensor();
-  without.Refresh();
-  EXPECT_TRUE(test::RefusesToRun(right, without, "bias_scales"));
-  EXPECT_TRUE(test::RefusesToRun(without, right, "bias_scales"));
+  RandomProblem biasless = right;
+  biasless.bias = OwnedTensor();
+  biasless.Refresh();
+  test::ExpectWrongPerHeadRefused(right, &Score::bias_scales, "bias_scales");
+  test::ExpectWrongPerHeadRefused(biasless, &Score::bias_scales, "bias_scales");
+  test::ExpectPlanned(right, &RandomProblem::bias_scales, "bias_scales");
 }
 
 }  // namespace

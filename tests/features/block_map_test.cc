@@ -1,12 +1,11 @@
 // Block maps: a coarse map of the score matrix is the mask that it spells out, bit for bit.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "fovea/attention.h"
 #include "support/equivalent.h"
+#include "support/feature_laws.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -105,19 +104,12 @@ TEST(BlockMapTest, WithEverythingElseThatRemovesPairs) {
 }
 
 TEST(BlockMapTest, TinyTilesBlocksAndSplits) {
-  uint64_t seed = test::BaseSeed();
-  for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : test::Thinned({1, 4, 16, 33}, 2)) {
-      PlanOptions options;
-      options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      ProblemSpec s = Spec();
-      s.B = 1, s.block_queries = 5, s.block_keys = 11;
-      RandomProblem p(s, ++seed);
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      ExpectTheMaskItSpellsOut(p, options);
-      test::ExpectMatchesReference(p, options);
-    }
-  }
+  ProblemSpec s = Spec();
+  s.B = 1, s.block_queries = 5, s.block_keys = 11;
+  test::ForTinyTilesBlocksAndSplits(s, [](RandomProblem& p, const PlanOptions& options) {
+    ExpectTheMaskItSpellsOut(p, options);
+    test::ExpectMatchesReference(p, options);
+  });
 }
 
 TEST(BlockMapTest, NothingOneBlockAndEverything) {
@@ -151,22 +143,10 @@ TEST(BlockMapTest, DecodeOverManySplitsOfWhichSomeAreRemoved) {
 
 TEST(BlockMapTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
-  const std::vector<Kernel> kernels = test::Kernels();
-  std::vector<Plan> plans(kernels.size());
-  for (size_t n = 0; n < kernels.size(); ++n)
-    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
-  for (uint64_t run = 0; run < 3; ++run) {
-    test::Random random(test::BaseSeed() + run);
+  test::ExpectOnePlanServes(p, [&](int run) {
+    test::Random random(test::BaseSeed() + static_cast<uint64_t>(run));
     p.block_map.Fill([&] { return random.Chance(0.5) ? 1.0 : 0.0; });
-    const reference::ForwardResult expected = reference::Forward(p.problem);
-    for (size_t n = 0; n < kernels.size(); ++n) {
-      const test::Memory memory(plans[n].WorkspaceBytes(1), Placement::kAligned, 1);
-      p.ResetOutputs();
-      const Status status = fovea::Run(plans[n], p.problem, {memory.data(), memory.bytes()});
-      ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernels[n]) << " run " << run;
-    }
-  }
+  });
 }
 
 }  // namespace

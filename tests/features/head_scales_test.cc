@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "fovea/attention.h"
+#include "support/feature_laws.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
-#include "support/refusal.h"
 #include "support/thin.h"
 
 namespace fovea {
@@ -19,9 +19,7 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
-using test::Layout;
 using test::OwnedTensor;
-using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
 using test::RunSerial;
@@ -108,18 +106,7 @@ TEST(HeadScalesTest, WithEveryOtherStep) {
   }
 }
 
-TEST(HeadScalesTest, TinyTilesBlocksAndSplits) {
-  uint64_t seed = test::BaseSeed();
-  for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : test::Thinned({1, 4, 16, 33}, 2)) {
-      PlanOptions options;
-      options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      RandomProblem p(Spec(), ++seed);
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      test::ExpectMatchesReference(p, options);
-    }
-  }
-}
+TEST(HeadScalesTest, TinyTilesBlocksAndSplits) { test::ForTinyTilesBlocksAndSplits(Spec()); }
 
 TEST(HeadScalesTest, OfOneAreAsGoodAsNone) {
   for (DType type : {DType::kF32, DType::kBF16}) {
@@ -298,81 +285,25 @@ TEST(HeadScalesTest, InfinityReachesItsHeadAlone) {
 }
 
 TEST(HeadScalesTest, OfAnyStrideAndPlace) {
-  RandomProblem p(Spec(), test::BaseSeed());
-  for (Layout layout : {Layout::kDense, Layout::kReversed, Layout::kSparse}) {
-    for (Placement placement : test::kPlacements) {
-      RandomProblem moved = p;
-      moved.head_scales = p.head_scales.CopiedTo({layout, placement});
-      moved.Refresh();
-      for (const Kernel& kernel : test::Thinned(test::Kernels())) {
-        const test::Outcome want = RunSerial(kernel, p);
-        EXPECT_TRUE(Same(RunSerial(kernel, moved), want)) << ToString(kernel);
-      }
-    }
-  }
-  p.head_scales = p.head_scales.CopiedTo({Layout::kDense, Placement::kAligned, 0b1});
-  p.Refresh();  // one scale for all by a stride of 0
-  test::ExpectMatchesReference(p);
+  const RandomProblem p(Spec(), test::BaseSeed());
+  test::ExpectTheSameFromAnyPlace(p, &RandomProblem::head_scales);
+  RandomProblem one = test::Repeated(p, &RandomProblem::head_scales, 0b1);
+  test::ExpectMatchesReference(one);
 }
 
 TEST(HeadScalesTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
-  for (const Kernel& kernel : test::Kernels()) {
-    Plan plan;
-    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernel), &plan).ok());
-    const test::Memory memory(plan.WorkspaceBytes(1), Placement::kAligned, 1);
-    for (double scale : {1.0, -0.5, 1e-30, 7.0}) {
-      SetScales(p, {scale, 0.25});
-      p.ResetOutputs();
-      ASSERT_TRUE(fovea::Run(plan, p.problem, {memory.data(), memory.bytes()}).ok());
-      EXPECT_TRUE(test::Matches(p.problem, reference::Forward(p.problem))) << ToString(kernel);
-    }
-  }
+  const double scales[] = {1.0, -0.5, 1e-30};
+  test::ExpectOnePlanServes(p, [&](int run) { SetScales(p, {scales[run], 0.25}); });
 }
 
 TEST(HeadScalesTest, WrongOnesAreRefused) {
   const RandomProblem right(Spec(), test::BaseSeed());
-  RandomProblem p = right;
-  const auto refuses = [&](std::initializer_list<const char*> words) {
-    const testing::AssertionResult result = test::Refuses(p, words);
-    p.Refresh();
-    return result;
-  };
-  TensorView& scales = p.problem.score.head_scales;
-  scales.shape[0] = 2;  // of the key/value heads
-  EXPECT_TRUE(refuses({"head_scales.shape[0]", "2", "6"}));
-  scales.rank = 2, scales.shape[1] = 1;
-  EXPECT_TRUE(refuses({"head_scales.rank", "2", "1"}));
-  scales.rank = -1;
-  EXPECT_TRUE(refuses({"head_scales.rank"}));
-  for (DType type : {DType::kF16, DType::kBF16, DType::kI32, DType::kBool, DType::kBit}) {
-    scales.dtype = type;
-    EXPECT_TRUE(refuses({"head_scales.dtype", Name(type), "f32"}));
-  }
-  scales.dtype = static_cast<DType>(99);
-  EXPECT_TRUE(refuses({"head_scales.dtype"}));
-  scales.data = nullptr;
-  EXPECT_TRUE(refuses({"head_scales.data", "null"}));
-  scales.stride[0] = std::numeric_limits<int64_t>::max();
-  EXPECT_TRUE(refuses({"head_scales.stride"}));
-
-  RandomProblem without = right;
-  without.head_scales = OwnedTensor();
-  without.Refresh();
-  EXPECT_TRUE(test::RefusesToRun(right, without, "head_scales"));
-  EXPECT_TRUE(test::RefusesToRun(without, right, "head_scales"));
+  test::ExpectWrongPerHeadRefused(right, &Score::head_scales, "head_scales");
+  test::ExpectPlanned(right, &RandomProblem::head_scales, "head_scales");
 }
 
-TEST(HeadScalesTest, NoQueriesKeysOrSequences) {
-  for (int what = 0; what < 3; ++what) {
-    ProblemSpec s = Spec();
-    if (what == 0) s.Tq = 0;
-    if (what == 1) s.Tk = 0;
-    if (what == 2) s.B = 0;
-    RandomProblem p(s, test::BaseSeed());
-    test::ExpectMatchesReference(p);
-  }
-}
+TEST(HeadScalesTest, NoQueriesKeysOrSequences) { test::ExpectNothingOfNothing(Spec()); }
 
 }  // namespace
 }  // namespace fovea

@@ -7,10 +7,11 @@
 #include <functional>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fovea/attention.h"
+#include "support/equivalent.h"
+#include "support/feature_laws.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/refusal.h"
@@ -21,9 +22,7 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
-using test::Layout;
 using test::OwnedTensor;
-using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
 using test::RunSerial;
@@ -59,28 +58,18 @@ void SetRanges(RandomProblem& p, const std::function<Range(int64_t b, int64_t i)
 
 // p without its ranges, but with a mask of all pairs that ranges and mask allow.
 RandomProblem SpelledOut(const RandomProblem& p) {
-  const ProblemSpec& s = p.spec;
-  RandomProblem spelled = p;
-  spelled.key_ranges = OwnedTensor();
-  spelled.mask = OwnedTensor(DType::kBool, {s.B, s.Hq, s.Tq, s.Tk});
-  for (int64_t n = 0; n < spelled.mask.size(); ++n) {
-    const int64_t b = n / (s.Hq * s.Tq * s.Tk), h = n / (s.Tq * s.Tk) % s.Hq, i = n / s.Tk % s.Tq,
-                  j = n % s.Tk;
+  RandomProblem spelled = test::WithMaskOf(p, [&](int64_t b, int64_t, int64_t i, int64_t j) {
     const Range range = RangeOf(p, b, i);
-    const bool pair = !p.mask.present() || RandomProblem::Broadcast(p.mask, b, h, i, j) != 0;
-    spelled.mask.Set(n, range.begin <= j && j < range.end && pair);
-  }
+    return range.begin <= j && j < range.end;
+  });
+  spelled.key_ranges = OwnedTensor();
   spelled.Refresh();
   return spelled;
 }
 
 void ExpectTheMaskItSpellsOut(RandomProblem& p, const PlanOptions& options = {}) {
   RandomProblem spelled = SpelledOut(p);
-  for (const Kernel& kernel : test::Thinned(test::KernelsAndAuto(), 4)) {
-    EXPECT_TRUE(Same(RunSerial(kernel, p, options), RunSerial(kernel, spelled, options)))
-        << ToString(kernel) << "\n"
-        << ToString(p.spec);
-  }
+  test::ExpectTheSameBits(p, spelled, options);
   test::ExpectMatchesReference(p, options);
 }
 
@@ -174,16 +163,7 @@ TEST(KeyRangesTest, WithEverythingElseThatRemovesPairs) {
 }
 
 TEST(KeyRangesTest, TinyTilesBlocksAndSplits) {
-  uint64_t seed = test::BaseSeed();
-  for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : test::Thinned({1, 4, 16, 33}, 2)) {
-      PlanOptions options;
-      options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      RandomProblem p(Spec(), ++seed);
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      ExpectTheMaskItSpellsOut(p, options);
-    }
-  }
+  test::ForTinyTilesBlocksAndSplits(Spec(), ExpectTheMaskItSpellsOut);
 }
 
 TEST(KeyRangesTest, ShortIntervalsFarApart) {
@@ -320,42 +300,20 @@ TEST(KeyRangesTest, PackedBatchesCountFromTheirSequence) {
 
 TEST(KeyRangesTest, OfAnyStrideAndPlace) {
   const RandomProblem p(Spec(), test::BaseSeed());
-  for (Layout layout : test::kLayouts) {
-    for (Placement placement : test::kPlacements) {
-      RandomProblem plain = p, moved = p;
-      moved.key_ranges = p.key_ranges.CopiedTo({layout, placement});
-      moved.Refresh();
-      for (const Kernel& kernel : test::Thinned(test::Kernels()))
-        EXPECT_TRUE(Same(RunSerial(kernel, moved), RunSerial(kernel, plain))) << ToString(kernel);
-    }
-  }
-  for (unsigned broadcast : {0b001u, 0b010u, 0b011u}) {  // of all sequences, of all queries
-    RandomProblem repeated = p;
-    repeated.key_ranges = p.key_ranges.CopiedTo({Layout::kDense, Placement::kAligned, broadcast});
-    repeated.Refresh();
+  test::ExpectTheSameFromAnyPlace(p, &RandomProblem::key_ranges);
+  for (unsigned axes : {0b001u, 0b010u, 0b011u}) {  // of all sequences, of all queries
+    RandomProblem repeated = test::Repeated(p, &RandomProblem::key_ranges, axes);
     ExpectTheMaskItSpellsOut(repeated);
   }
 }
 
 TEST(KeyRangesTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
-  const std::vector<Kernel> kernels = test::Kernels();
-  std::vector<Plan> plans(kernels.size());
-  for (size_t n = 0; n < kernels.size(); ++n)
-    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
-  for (int64_t run = 0; run < 3; ++run) {
+  test::ExpectOnePlanServes(p, [&](int run) {
     SetRanges(p, [&](int64_t b, int64_t i) {
       return Range{(7 * i + 31 * run) % 100, (7 * i + 31 * run) % 100 + 10 * b + 5};
     });
-    const reference::ForwardResult expected = reference::Forward(p.problem);
-    for (size_t n = 0; n < kernels.size(); ++n) {
-      const test::Memory memory(plans[n].WorkspaceBytes(1), Placement::kAligned, 1);
-      p.ResetOutputs();
-      const Status status = fovea::Run(plans[n], p.problem, {memory.data(), memory.bytes()});
-      ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernels[n]) << " run " << run;
-    }
-  }
+  });
 }
 
 TEST(KeyRangesTest, WrongOnesAreRefused) {
@@ -388,23 +346,10 @@ TEST(KeyRangesTest, WrongOnesAreRefused) {
   ranges.stride[0] = std::numeric_limits<int64_t>::min();  // 2^63 bytes below the first element
   EXPECT_TRUE(refuses({"key_ranges.stride[0]", "overflows"}));
 
-  RandomProblem without = right;
-  without.key_ranges = OwnedTensor();
-  without.Refresh();
-  EXPECT_TRUE(test::RefusesToRun(right, without, "key_ranges"));
-  EXPECT_TRUE(test::RefusesToRun(without, right, "key_ranges"));
+  test::ExpectPlanned(right, &RandomProblem::key_ranges, "key_ranges");
 }
 
-TEST(KeyRangesTest, NoQueriesKeysOrSequences) {
-  for (int what = 0; what < 3; ++what) {
-    ProblemSpec s = Spec();
-    if (what == 0) s.Tq = 0;
-    if (what == 1) s.Tk = 0;
-    if (what == 2) s.B = 0, s.one_key_ranges = true;
-    RandomProblem p(s, test::BaseSeed());
-    test::ExpectMatchesReference(p);
-  }
-}
+TEST(KeyRangesTest, NoQueriesKeysOrSequences) { test::ExpectNothingOfNothing(Spec()); }
 
 }  // namespace
 }  // namespace fovea

@@ -11,6 +11,7 @@
 #include "features/packed_problem.h"
 #include "fovea/attention.h"
 #include "support/executors.h"
+#include "support/feature_laws.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -198,19 +199,12 @@ TEST(PackedTest, LengthsWithinTheRowsOfASequence) {
 }
 
 TEST(PackedTest, TinyTilesBlocksAndSplits) {
-  uint64_t seed = test::BaseSeed();
-  for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : test::Thinned({1, 5, 33})) {
-      PlanOptions options;
-      options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      ProblemSpec s = PackedSpec();
-      s.Tq = 20, s.Tk = 90, s.causal = Causal::kBottomRight;
-      RandomProblem p(s, ++seed);
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      ExpectEachSequenceAsAlone(p, options);
-      test::ExpectMatchesReference(p, options);
-    }
-  }
+  ProblemSpec s = PackedSpec();
+  s.Tq = 20, s.Tk = 90, s.causal = Causal::kBottomRight;
+  test::ForTinyTilesBlocksAndSplits(s, [](RandomProblem& p, const PlanOptions& options) {
+    ExpectEachSequenceAsAlone(p, options);
+    test::ExpectMatchesReference(p, options);
+  });
 }
 
 TEST(PackedTest, PrefillAndDecodeInOneBatch) {

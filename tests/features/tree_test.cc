@@ -10,6 +10,7 @@
 
 #include "fovea/attention.h"
 #include "support/equivalent.h"
+#include "support/feature_laws.h"
 #include "support/outcome.h"
 #include "support/random_problem.h"
 #include "support/thin.h"
@@ -20,9 +21,7 @@ namespace {
 
 using test::Axes;
 using test::Kernel;
-using test::Layout;
 using test::OwnedTensor;
-using test::Placement;
 using test::ProblemSpec;
 using test::RandomProblem;
 using test::RunSerial;
@@ -152,16 +151,7 @@ TEST(TreeTest, WithEverythingElseThatRemovesPairs) {
 }
 
 TEST(TreeTest, TinyTilesBlocksAndSplits) {
-  uint64_t seed = test::BaseSeed();
-  for (int32_t rows : {1, 3, 8}) {
-    for (int32_t keys : test::Thinned({1, 4, 16, 33}, 2)) {
-      PlanOptions options;
-      options.tile_rows = rows, options.block_keys = keys, options.split_keys = rows == 3 ? 40 : 0;
-      RandomProblem p(Spec(), ++seed);
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      ExpectTheMaskItSpellsOut(p, options);
-    }
-  }
+  test::ForTinyTilesBlocksAndSplits(Spec(), ExpectTheMaskItSpellsOut);
 }
 
 TEST(TreeTest, AChainIsCausal) {
@@ -371,50 +361,18 @@ TEST(TreeTest, OfMoreQueriesThanAreNumberedIsUnsupported) {
 }
 
 TEST(TreeTest, ParentsOfAnyStrideAndPlace) {
-  for (Layout layout : test::kLayouts) {
-    for (Placement placement : test::kPlacements) {
-      RandomProblem p(Spec(), test::BaseSeed()), moved = p;
-      moved.parents = p.parents.CopiedTo({layout, placement});
-      moved.Refresh();
-      for (const Kernel& kernel : test::Thinned(test::Kernels()))
-        EXPECT_TRUE(Same(RunSerial(kernel, moved), RunSerial(kernel, p))) << ToString(kernel);
-    }
-  }
-  // One tree for all sequences by a stride of 0.
-  RandomProblem p(Spec(), test::BaseSeed());
-  p.parents = p.parents.CopiedTo({Layout::kDense, Placement::kAligned, 0b01});
-  p.Refresh();
-  ExpectTheMaskItSpellsOut(p);
+  const RandomProblem p(Spec(), test::BaseSeed());
+  test::ExpectTheSameFromAnyPlace(p, &RandomProblem::parents);
+  RandomProblem one = test::Repeated(p, &RandomProblem::parents, 0b01);  // for all sequences
+  ExpectTheMaskItSpellsOut(one);
 }
 
-TEST(TreeTest, NoQueriesAndNoKeys) {
-  ProblemSpec s = Spec();
-  s.Tk = 0;
-  RandomProblem keyless(s, test::BaseSeed());
-  test::ExpectMatchesReference(keyless);
-  s = Spec();
-  s.Tq = 0;
-  RandomProblem idle(s, test::BaseSeed());
-  test::ExpectMatchesReference(idle);
-}
+TEST(TreeTest, NoQueriesKeysOrSequences) { test::ExpectNothingOfNothing(Spec()); }
 
 TEST(TreeTest, MayChangeFromRunToRunOfOnePlan) {
   RandomProblem p(Spec(), test::BaseSeed());
-  const std::vector<Kernel> kernels = test::Kernels();
-  std::vector<Plan> plans(kernels.size());
-  for (size_t n = 0; n < kernels.size(); ++n)
-    ASSERT_TRUE(Plan::Create(p.problem, test::Options(kernels[n]), &plans[n]).ok());
-  for (int64_t step : {1, 2, 3}) {
-    SetTree(p, [&](int64_t i) { return i < step ? -1 : i - step; });
-    const reference::ForwardResult expected = reference::Forward(p.problem);
-    for (size_t n = 0; n < kernels.size(); ++n) {
-      const test::Memory memory(plans[n].WorkspaceBytes(1), Placement::kAligned, 1);
-      p.ResetOutputs();
-      const Status status = fovea::Run(plans[n], p.problem, {memory.data(), memory.bytes()});
-      ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(test::Matches(p.problem, expected)) << ToString(kernels[n]) << " step " << step;
-    }
-  }
+  test::ExpectOnePlanServes(
+      p, [&](int run) { SetTree(p, [&](int64_t i) { return i <= run ? -1 : i - run - 1; }); });
 }
 
 }  // namespace

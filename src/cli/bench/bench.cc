@@ -15,6 +15,7 @@
 #include "cli/progress.h"
 #include "fovea/fovea.h"
 #include "measure/roofline.h"
+#include "measure/text.h"
 
 namespace fovea::cli {
 namespace {
@@ -35,16 +36,11 @@ std::vector<measure::Workload> ParseWorkloads(const std::string& text) {
     if (ok) workloads.push_back(workload);
     return ok;
   };
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(';', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& part : measure::Split(text, ';')) {
     if (add(part)) continue;
     if (part.empty() || part[0] < 'A') throw Failure(error);  // no list of names
-    for (size_t first = 0; first <= part.size();) {
-      const size_t last = std::min(part.find(',', first), part.size());
-      if (!add(part.substr(first, last - first))) throw Failure(error);
-      first = last + 1;
+    for (const std::string& name : measure::Split(part, ',')) {
+      if (!add(name)) throw Failure(error);
     }
   }
   return workloads;

@@ -1,52 +1,21 @@
-#!/usr/bin/env python3
-"""Renders docs/tour.md: attention in seven steps, each with its code, what it prints and a picture.
-
-    pip install . matplotlib
-    python examples/tour.py                # writes docs/tour.md and docs/tour/*.png; --out FOLDER for another place
+"""The seven steps of the tour: text, code and what is drawn. Must not know how a page is made.
 
 A step is a function: its docstring is the text, its body up to `return` is the code that the page shows and that runs, what it returns is drawn by the function
-after it. So the page cannot say what the code does not do, and every claim is an assertion. Printed lines that begin with `here:` depend on the machine;
+of pictures.py. So the page cannot say what the code does not do, and every claim is an assertion. Printed lines that begin with `here:` depend on the machine;
 python/tests/test_tour.py compares all others.
 """
 
-import argparse
-import ast
-import contextlib
-import inspect
-import io
 import json
 import os
-import sys
-import textwrap
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.colors import PowerNorm
-from PIL import Image
+import pictures
 
 import fovea
 
-ROOT = Path(__file__).resolve().parent.parent
-REAL = ROOT / "tests/data/real"
-LARGEST_PICTURE = 60_000  # bytes: the pictures live in the repository
+REAL = Path(__file__).resolve().parents[2] / "tests/data/real"
 
-INTRODUCTION = """\
-# A tour of attention
-
-Attention takes queries, keys and values and gives every query an average of the values: `softmax(scale · Q·Kᵀ) · V`. This page walks through it in seven steps, from two keys
-to 128K. Everything below is [examples/tour.py](../examples/tour.py): the code is cut from it, the results are what it prints, and it asserts what the text says. Lines that
-begin with `here:` were measured on one machine and differ on others.
-
-`python examples/tour.py` renders it again; it needs the [Python package](../python/README.md) and matplotlib. All steps begin with `import numpy as np, fovea`.
-
-Letters: `Tq` queries, `Tk` keys, `dk` size of a query and a key, `dv` size of a value. Arrays are [heads, T, d], or [B, heads, T, d] with a batch.
-"""
-
-BLUE, ORANGE, GREY = "#1f5fa8", "#d9701a", "#8a8a8a"
 STEPS = []
 
 
@@ -63,27 +32,7 @@ def step(*helpers, draw):
 # ---------------------------------------------------------------- 1
 
 
-def draw_dictionary(scales, weights, outs, v):
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    left.plot(scales, weights[:, 0], color=BLUE, label="key [1, 0]")
-    left.plot(scales, weights[:, 1], color=ORANGE, label="key [0, 1]")
-    left.axvline(2**-0.5, color=GREY, linestyle=":")
-    left.text(2**-0.5 + 0.3, 0.48, "1/√dk", color=GREY)
-    left.set(xlabel="scale", ylabel="weight", ylim=(-0.02, 1.02), title="weights of the query [1, 0]")
-    left.legend(loc="center right")
-    right.plot(outs[:, 0], outs[:, 1], color=BLUE, zorder=1)
-    right.scatter(v[0, :, 0], v[0, :, 1], color=BLUE, s=50, zorder=2)
-    right.annotate("value [1, 2]", v[0, 0], (8, -4), textcoords="offset points")
-    right.annotate("value [3, 4]", v[0, 1], (-8, -4), textcoords="offset points", ha="right")
-    for scale, name in ((0, "scale 0: the mean"), (2**-0.5, "scale 1/√dk")):
-        point = outs[np.argmin(abs(scales - scale))]
-        right.scatter(*point, color=ORANGE, s=40, zorder=2)
-        right.annotate(name, point, (10, -8), textcoords="offset points")
-    right.set(xlim=(0.7, 3.3), ylim=(1.7, 4.3), title="where the output lies")
-    return figure
-
-
-@step(draw=draw_dictionary)
+@step(draw=pictures.dictionary)
 def dictionary():
     """A soft dictionary look-up
 
@@ -126,20 +75,7 @@ def load(name):
     return tensors, json.loads((REAL / "manifest.json").read_text())[name]
 
 
-def draw_sentence(weights, tokens, heads):
-    figure, axes = plt.subplots(1, len(heads), figsize=(13.5, 5.5), sharey=True)
-    for axis, (head, name) in zip(axes, heads.items()):
-        image = axis.imshow(weights[head], cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
-        axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
-        axis.set_yticks(range(len(tokens)), tokens, fontsize=8)
-        axis.set_title(f"head {head}: {name}", fontsize=11)
-        axis.set_xlabel("key")
-    axes[0].set_ylabel("query")
-    figure.colorbar(image, ax=axes, pad=0.015, label="weight (colours by its root)")
-    return figure
-
-
-@step(draw=draw_sentence)
+@step(draw=pictures.sentence)
 def sentence():
     """The weights of a real sentence
 
@@ -176,26 +112,7 @@ def sentence():
 # ---------------------------------------------------------------- 3
 
 
-def draw_scaling(sizes, variances, entropies, keys):
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
-    left.loglog(sizes, sizes, color=GREY, linestyle=":", label="dk")
-    left.loglog(sizes, variances, "o", color=ORANGE, label="q·k")
-    left.loglog(sizes, variances / sizes, "o", color=BLUE, label="q·k/√dk")
-    left.set(xlabel="dk", ylabel="variance", title="variance of a score")
-    left.legend()
-    right.semilogx(sizes, entropies[1.0], "o-", color=ORANGE, label="scale 1")
-    right.semilogx(sizes, entropies[None], "o-", color=BLUE, label="scale 1/√dk")
-    right.axhline(np.log(keys), color=GREY, linestyle=":")
-    right.text(sizes[0], np.log(keys) + 0.12, f"ln {keys}: all keys alike", color=GREY)
-    right.set(xlabel="dk", ylabel="entropy, nats", ylim=(0, 6.4), title="entropy of the weights")
-    right.legend(loc="center right")
-    for axis in (left, right):
-        axis.set_xticks(sizes, sizes)
-        axis.minorticks_off()
-    return figure
-
-
-@step(draw=draw_scaling)
+@step(draw=pictures.scaling)
 def scaling():
     """What the scale does to the softmax
 
@@ -231,23 +148,7 @@ def scaling():
 # ---------------------------------------------------------------- 4
 
 
-def draw_masks(pictures):
-    figure, axes = plt.subplots(2, 3, figsize=(9.6, 5), sharex=True, sharey=True)
-    colours = plt.get_cmap("Blues").copy()
-    colours.set_bad("#e4e0d8")
-    for axis, (name, (weights, visible)) in zip(axes.flat, pictures.items()):
-        axis.imshow(np.ma.array(weights, mask=~visible), cmap=colours, vmin=0, vmax=0.6, interpolation="nearest")
-        axis.set_title(name, fontsize=10)
-        axis.set_xticks(range(0, weights.shape[1], 2))
-        axis.set_yticks(range(0, weights.shape[0], 2))
-    for axis in axes[1]:
-        axis.set_xlabel("key j")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("query i")
-    return figure
-
-
-@step(draw=draw_masks)
+@step(draw=pictures.masks)
 def masks():
     """Masks
 
@@ -307,23 +208,7 @@ def peak_growth(call):
     return status("VmHWM") - before, result
 
 
-def draw_memory(lengths, matrix, tensors, workspace):
-    figure, axis = plt.subplots(figsize=(7.2, 3.9))
-    axis.loglog(lengths, matrix, "o-", color=ORANGE, base=2)
-    axis.loglog(lengths, tensors, "o-", color=GREY, base=2)
-    axis.loglog(lengths, workspace, "o-", color=BLUE, base=2)
-    names = ("weights, 4·T²", "q, k, v, out", "Fovea's workspace")
-    for name, values, colour in zip(names, (matrix, tensors, workspace), (ORANGE, GREY, BLUE)):
-        axis.annotate(name, (lengths[-1], values[-1]), (8, -4), textcoords="offset points", color=colour)
-    axis.set_xticks(lengths, [f"{T >> 10}K" for T in lengths])
-    axis.set_yticks([2**e for e in (17, 20, 25, 30, 36)], ["128 KiB", "1 MiB", "32 MiB", "1 GiB", "64 GiB"])
-    axis.set(xlabel="tokens T", xlim=(lengths[0] * 0.85, lengths[-1] * 5), title="bytes of one head, d = 64, f32")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(True, axis="y", color="#eeeeee")
-    return figure
-
-
-@step(peak_growth, draw=draw_memory)
+@step(peak_growth, draw=pictures.memory)
 def memory():
     """128K tokens
 
@@ -394,20 +279,7 @@ def by_differences(function, x, h=1e-5):
     return gradient
 
 
-def draw_gradients(sizes, norms):
-    figure, axis = plt.subplots(figsize=(6.4, 3.6))
-    for (name, rows), colour in zip(norms.items(), (BLUE, ORANGE)):
-        low, middle, high = np.quantile(rows, (0.25, 0.5, 0.75), axis=1)
-        axis.loglog(sizes, middle, "o-", color=colour, label=name)
-        axis.fill_between(sizes, low, high, color=colour, alpha=0.2, linewidth=0)
-    axis.set(xlabel="dk", ylabel="‖gradient to the scores‖", title="gradient of a query's scores: median and quartiles")
-    axis.set_xticks(sizes, sizes)
-    axis.minorticks_off()
-    axis.legend()
-    return figure
-
-
-@step(attention_and_gradients, by_differences, draw=draw_gradients)
+@step(attention_and_gradients, by_differences, draw=pictures.gradients)
 def gradients():
     """How gradients vanish without the scale
 
@@ -442,19 +314,7 @@ def gradients():
 # ---------------------------------------------------------------- 7
 
 
-def draw_merging(shares, tokens):
-    figure, axis = plt.subplots(figsize=(9, 3.6))
-    half = len(tokens) // 2
-    axis.bar(range(len(tokens)), shares, color=BLUE, label=f"the first {half} keys")
-    axis.bar(range(len(tokens)), 1 - shares, bottom=shares, color=ORANGE, label="the others")
-    axis.axvline(half - 0.5, color="black", linewidth=1)
-    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=9)
-    axis.set(ylabel="share", xlim=(-0.6, len(tokens) - 0.4), title="how much of each query's output comes from each half (head 4)")
-    axis.legend(loc="lower left", framealpha=0.95)
-    return figure
-
-
-@step(draw=draw_merging)
+@step(draw=pictures.merging)
 def merging():
     """Logsumexp: attention in parts
 
@@ -484,54 +344,3 @@ def merging():
     assert abs(by_hand - whole).max() <= tolerance
     assert T == 28
     return shares[0][0, 4], about["tokens"][3]
-
-
-# ---------------------------------------------------------------- the page
-
-
-def code_of(function):
-    """The function's body without its docstring and its return."""
-    source = textwrap.dedent(inspect.getsource(function))
-    body = ast.parse(source).body[0].body
-    assert isinstance(body[-1], ast.Return)
-    return textwrap.dedent("\n".join(source.splitlines()[body[0].end_lineno : body[-1].lineno - 1])).strip("\n")
-
-
-def helper_source(function):
-    return inspect.getsource(function).strip("\n")
-
-
-def save(figure, path):
-    image = io.BytesIO()
-    figure.savefig(image, dpi=90)
-    plt.close(figure)
-    Image.open(image).convert("RGB").quantize(256).save(path, optimize=True)
-    assert path.stat().st_size <= LARGEST_PICTURE, path
-
-
-def render(out):
-    pictures = out / "tour"
-    pictures.mkdir(parents=True, exist_ok=True)
-    page = [INTRODUCTION]
-    for number, (run, helpers, draw) in enumerate(STEPS, 1):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            values = run()
-        title, _, text = inspect.getdoc(run).partition("\n")
-        print(f"{number}. {title}\n{textwrap.indent(printed.getvalue(), '   ')}", end="", flush=True)
-        name = f"{run.__name__}.png"
-        save(draw(*values), pictures / name)
-        code = "\n\n\n".join([*map(helper_source, helpers), code_of(run)])
-        page.append(f"## {number}. {title}\n\n{text.strip()}\n\n```python\n{code}\n```\n\n```\n{printed.getvalue()}```\n\n![{title}](tour/{name})\n")
-    (out / "tour.md").write_text("\n".join(page), encoding="utf-8")
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of tour.md and tour/ (docs)")
-    plt.rcParams.update({"figure.constrained_layout.use": True, "font.size": 10, "axes.titlesize": 11})
-    render(parser.parse_args().out)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
