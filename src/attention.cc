@@ -1,8 +1,6 @@
 // The public calls: check, plan, and hand the phases of tasks to an executor.
 #include "fovea/attention.h"
 
-#include <atomic>
-#include <cinttypes>
 #include <cstdint>
 
 #include "float_state.h"
@@ -10,6 +8,7 @@
 #include "plan/choosing.h"
 #include "plan/phases.h"
 #include "plan/plan.h"
+#include "task_loop.h"
 
 namespace fovea {
 namespace {
@@ -54,51 +53,17 @@ void RunInDefaultState(const RunContext& context, const Phase& phase, int64_t ta
   InDefaultFloatState([&] { phase.run(context, task, worker); });
 }
 
-// A phase in an executor's hands. It belongs to the host: what it calls is checked and counted.
-class Loop {
- public:
-  Loop(const RunContext& context, const Phase& phase, int workers)
-      : context_(context), phase_(phase), tasks_(phase.tasks(*context.plan)), workers_(workers) {}
-
-  Status Run(Executor& executor) {
-    executor.ForEach(tasks_, RunTask, this);
-    if (misled_.load(std::memory_order_relaxed))
-      return Invalid(
-          "executor called a task or a worker that does not exist: outputs hold anything");
-    const uint64_t n = static_cast<uint64_t>(tasks_);
-    const uint64_t all = n % 2 == 0 ? n / 2 * (n + 1) : (n + 1) / 2 * n;
-    if (done_.load(std::memory_order_relaxed) != all)
-      return Invalid("executor did not call each of %" PRId64 " tasks once: outputs hold anything",
-                     tasks_);
-    return Status();
-  }
-
- private:
-  static void RunTask(void* self, int64_t task, int worker) {
-    Loop& loop = *static_cast<Loop*>(self);
-    if (task < 0 || task >= loop.tasks_ || worker < 0 || worker >= loop.workers_) {
-      loop.misled_.store(true, std::memory_order_relaxed);
-      return;
-    }
-    RunInDefaultState(loop.context_, loop.phase_, task, worker);
-    loop.done_.fetch_add(static_cast<uint64_t>(task) + 1, std::memory_order_relaxed);
-  }
-
-  const RunContext& context_;
-  const Phase& phase_;
-  const int64_t tasks_;
-  const int workers_;
-  std::atomic<bool> misled_{false};
-  // The sum of task + 1 over those that have run: tells a task left out from one that ran twice.
-  std::atomic<uint64_t> done_{0};
-};
-
 // Runs a settled problem in a workspace that is large enough.
 Status RunPhases(const Plan::State& plan, const Problem& problem, void* workspace,
                  Executor& executor, int workers) {
   const RunContext context = {&plan, &problem, WorkspaceLayout::Aligned(workspace)};
-  for (int n = 0; n < plan.phases; ++n)
-    FOVEA_RETURN_IF_ERROR(Loop(context, *plan.phase[n], workers).Run(executor));
+  for (int n = 0; n < plan.phases; ++n) {
+    const Phase& phase = *plan.phase[n];
+    const auto run = [&](int64_t task, int worker) {
+      RunInDefaultState(context, phase, task, worker);
+    };
+    FOVEA_RETURN_IF_ERROR(TaskLoop(phase.tasks(plan), workers, run).In(executor));
+  }
   return Status();
 }
 

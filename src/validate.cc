@@ -17,22 +17,6 @@ constexpr int64_t kMostOffset = int64_t{1} << 62;
 
 bool IsOffset(int64_t offset) { return offset >= -kMostOffset && offset <= kMostOffset; }
 
-// What a row says about any problem: rank, type, sizes of 0 or more, strides that stay countable.
-Status CheckForm(const TensorRow& row, const TensorFacts& t) {
-  const Shape& shape = row.shape;
-  if (shape.least_rank < shape.rank && (t.rank < shape.least_rank || t.rank > shape.rank))
-    return Invalid("%s.rank = %d, expected %d to %d", t.name, t.rank, shape.least_rank, shape.rank);
-  FOVEA_RETURN_IF_ERROR(CheckTensor(t, shape.least_rank < shape.rank ? t.rank : shape.rank));
-  if (!row.types.Has(t.dtype))
-    return Invalid("%s.dtype = %s, expected %s", t.name, Name(t.dtype), row.types.words);
-  if (t.dtype == DType::kBit && t.stride[t.rank - 1] != 1) {
-    return Invalid("%s.stride[%d] = %" PRId64
-                   ", expected 1 (the bytes of packed booleans are dense)",
-                   t.name, t.rank - 1, t.stride[t.rank - 1]);
-  }
-  return Status();
-}
-
 // The sequences of a packed batch: their number, and the rows of the longest.
 Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t rows,
                    const char* rows_name, int64_t* sequences, int64_t* longest) {
@@ -212,7 +196,24 @@ Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t m
   return Status();
 }
 
-void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) {
+}  // namespace
+
+Status CheckForm(const TensorRow& row, const TensorFacts& t) noexcept {
+  const Shape& shape = row.shape;
+  if (shape.least_rank < shape.rank && (t.rank < shape.least_rank || t.rank > shape.rank))
+    return Invalid("%s.rank = %d, expected %d to %d", t.name, t.rank, shape.least_rank, shape.rank);
+  FOVEA_RETURN_IF_ERROR(CheckTensor(t, shape.least_rank < shape.rank ? t.rank : shape.rank));
+  if (!row.types.Has(t.dtype))
+    return Invalid("%s.dtype = %s, expected %s", t.name, Name(t.dtype), row.types.words);
+  if (t.dtype == DType::kBit && t.stride[t.rank - 1] != 1) {
+    return Invalid("%s.stride[%d] = %" PRId64
+                   ", expected 1 (the bytes of packed booleans are dense)",
+                   t.name, t.rank - 1, t.stride[t.rank - 1]);
+  }
+  return Status();
+}
+
+void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) noexcept {
   bool empty = false;
   for (int a = 0; a < rank; ++a) empty |= shape[a] == 0;
   for (int a = 0; a < rank; ++a) {
@@ -220,8 +221,6 @@ void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride)
     stride[a] = a == rank - 1 ? std::max<int64_t>(SizeOf(dtype), 1) : 0;
   }
 }
-
-}  // namespace
 
 void GivenTensors::Collect(const Problem& problem) noexcept {
   int index = 0;

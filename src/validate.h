@@ -66,6 +66,13 @@ Status ReadLengths(const ValidProblem& problem, int64_t b, SequenceLengths* leng
 // ReadLengths read, of all sequences.
 Status CheckData(const ValidProblem& problem, const SequenceLengths* lengths) noexcept;
 
+// What a row says about any tensor: rank, type, sizes of 0 or more, strides that stay countable.
+Status CheckForm(const TensorRow& row, const TensorFacts& t) noexcept;
+
+// Of an axis of a single element, and of all axes of a tensor without elements, a stride that lies
+// in memory: see Settle.
+void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) noexcept;
+
 // Makes a copy of a valid problem one that kernels can take as it is. `scale` is there. Axes of a
 // single element, and all axes of tensors without elements, have a stride of 0, the innermost one
 // that of dense elements: nothing lies at their strides, so that any number is legal, but a step of

@@ -188,16 +188,13 @@ inline HWY_NOINLINE void CallFunction(const Job& job, const Part& part) {
   function.apply(function.context, &block);
 }
 
-// Natural scores in; out come those after the steps up to call.stage, but for what position
-// removes.
+// The first two steps, as far as call.stage: natural scores in, capped ones out.
 template <class Lanes>
-HWY_NOINLINE void Modify(const Job& job, const Part& part) {
+HWY_NOINLINE void Cap(const Job& job, const Part& part) {
   const DF df;
   const KernelCall& call = job.call;
   const Score& score = call.problem->score;
-  const Geometry& g = job.g;
   const Tile& tile = *part.tile;
-  const Span& span = part.span;
   // 1. scale: what packing Q left out of it
   if (tile.has_exponents) {
     ForEachScore<Lanes>(part, [&](VF s, int64_t row, int64_t) HWY_ATTR {
@@ -219,7 +216,15 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
                                     HWY_ATTR { return Softcap(df, s, hn::Div(s, cap), cap); });
     }
   }
-  if (call.stage == ScoreStage::kSoftcapped) return;
+}
+
+// What is added to capped scores, and what is removed but for what position removes.
+template <class Lanes>
+HWY_NOINLINE void AddAndRemove(const Job& job, const Part& part) {
+  const Score& score = job.call.problem->score;
+  const Geometry& g = job.g;
+  const Tile& tile = *part.tile;
+  const Span& span = part.span;
   // 3. ALiBi
   if (score.alibi_slopes.present()) {
     float* slope = job.w.row_values;
@@ -253,6 +258,14 @@ HWY_NOINLINE void Modify(const Job& job, const Part& part) {
   if (span.masked && score.mask.present()) AddView<Lanes>(job, part, score.mask);
   if (span.masked && score.block_map.visible.present()) RemoveByBlockMap<Lanes>(job, part);
   if (span.in_tree) RemoveByTree<Lanes>(job, part);
+}
+
+// Natural scores in; out come those after the steps up to call.stage, but for what position
+// removes.
+template <class Lanes>
+HWY_INLINE void Modify(const Job& job, const Part& part) {
+  Cap<Lanes>(job, part);
+  if (job.call.stage > ScoreStage::kSoftcapped) AddAndRemove<Lanes>(job, part);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -21,8 +21,9 @@ void Append(std::string& text, const char* format, ...) {
   text += line;
 }
 
-// Of a plan: sums in double.
-Cost CostOf(const Plan::State& state) {
+}  // namespace
+
+Cost CostOf(const Plan::State& state) noexcept {
   Cost cost;
   const ProblemSizes& sizes = state.sizes;
   const Score& score = state.bound.score;
@@ -43,6 +44,8 @@ Cost CostOf(const Plan::State& state) {
     cost.tasks = std::max(cost.tasks, state.phase[p]->tasks(state));
   return cost;
 }
+
+namespace {
 
 std::string Describe(const Plan::State& state) {
   std::string text;

@@ -19,19 +19,22 @@ MaskMap MapOf(const RunContext& context, int n) {
   return {map.layout, fixed ? map.fixed.data() : EntriesOf(context, n)};
 }
 
-// Of a task of `sequence`.
-KernelCall CallOf(const RunContext& context, const SequencePlan& sequence) {
+}  // namespace
+
+KernelCall CallOf(const RunContext& context, const Geometry& geometry) {
   const Plan::State& plan = *context.plan;
   KernelCall call;
   call.problem = context.problem;
   call.lengths = plan.lengths.data();
-  call.geometry = sequence.geometry;
+  call.geometry = geometry;
   call.scale = *context.problem->score.scale;
   call.mask_map = MapOf(context, kMapOfMask);
   call.bias_map = MapOf(context, kMapOfBias);
   if (plan.tree_nodes > 0) call.trees = {plan.workspace.Trees(context.workspace), plan.tree_nodes};
   return call;
 }
+
+namespace {
 
 int64_t MapTasks(const Plan::State& plan) { return plan.map_tasks; }
 
@@ -61,7 +64,7 @@ void RunItem(const RunContext& context, int64_t task, int worker) {
   float* const partials = plan.workspace.Partials(context.workspace);
   const SequencePlan* sequence;
   const Item item = ItemOf(plan, task, partials, &sequence);
-  KernelCall call = CallOf(context, *sequence);
+  KernelCall call = CallOf(context, sequence->geometry);
   const SequencePlan* next_sequence = nullptr;
   const Item next =
       task + 1 < plan.items ? ItemOf(plan, task + 1, partials, &next_sequence) : Item();
@@ -75,7 +78,7 @@ void RunMerge(const RunContext& context, int64_t task, int worker) {
   const Plan::State& plan = *context.plan;
   const SequencePlan* sequence;
   const MergeItem item = MergeOf(plan, task, plan.workspace.Partials(context.workspace), &sequence);
-  sequence->kernels->merge(CallOf(context, *sequence), item,
+  sequence->kernels->merge(CallOf(context, sequence->geometry), item,
                            plan.workspace.Scratch(context.workspace, worker));
 }
 
@@ -84,7 +87,7 @@ void RunMatrix(const RunContext& context, int64_t task, int worker, const Mutabl
   const Plan::State& plan = *context.plan;
   const SequencePlan* sequence;
   const Item item = MatrixItemOf(plan, task, &sequence);
-  KernelCall call = CallOf(context, *sequence);
+  KernelCall call = CallOf(context, sequence->geometry);
   call.matrix = &matrix;
   call.stage = stage;
   sequence->kernels->matrix(call, item, plan.workspace.Scratch(context.workspace, worker));

@@ -22,8 +22,16 @@ struct Phase {
   void (*run)(const RunContext& context, int64_t task, int worker);
 };
 
+// Of a plan: sums in double.
+Cost CostOf(const Plan::State& state) noexcept;
+
+// What kernels are told, of a problem in tiles of that geometry.
+KernelCall CallOf(const RunContext& context, const Geometry& geometry);
+
 // In the order in which they run: map, trees, items, merges, weights, scores.
 extern const Phase kPhases[kPhaseCount];
+// The first ones, which write nothing but what kernels look up in the workspace: maps and trees.
+constexpr int kPreparingPhases = 2;
 
 }  // namespace fovea
 

@@ -112,6 +112,17 @@ Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   return Status(StatusCode::kOutOfMemory, "no memory for the plan");
 }
 
+Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept {
+  FOVEA_RETURN_IF_ERROR(CheckUpdate(*plan, problem));
+  SequenceLengths* const next = plan->lengths.data() + plan->sizes.B;
+  FOVEA_RETURN_IF_ERROR(ReadAllLengths(problem, next));
+  // From here on nothing can fail, so that a refused update leaves the plan as it was.
+  std::copy(next, next + plan->sizes.B, plan->lengths.data());
+  BindSizes(problem, plan);
+  Lay(*problem, plan);
+  return Status();
+}
+
 void Plan::Destroy::operator()(State* state) const noexcept {
   const Allocator allocator = state->options.allocator;
   state->~State();
@@ -140,17 +151,9 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
 Status Plan::Update(const Problem& problem) noexcept {
   if (!valid()) return Invalid("plan = empty, expected one that Create has made");
   return InDefaultFloatState([&]() -> Status {
-    State& state = *state_;
     ValidProblem checked;
     FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
-    FOVEA_RETURN_IF_ERROR(CheckUpdate(state, checked));
-    SequenceLengths* const next = state.lengths.data() + state.sizes.B;
-    FOVEA_RETURN_IF_ERROR(ReadAllLengths(checked, next));
-    // From here on nothing can fail, so that a refused update leaves the plan as it was.
-    std::copy(next, next + state.sizes.B, state.lengths.data());
-    BindSizes(checked, &state);
-    Lay(problem, &state);
-    return Status();
+    return UpdatePlan(checked, state_.get());
   });
 }
 

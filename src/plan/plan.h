@@ -10,6 +10,9 @@ namespace fovea {
 // may only be destroyed. Allocates.
 Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept;
 
+// Plans again, as Plan::Update says.
+Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept;
+
 }  // namespace fovea
 
 #endif  // FOVEA_SRC_PLAN_PLAN_H_

@@ -2,6 +2,7 @@
 // are there).
 #include <cassert>
 #include <cmath>
+#include <cstring>
 
 #include "reference/element.h"
 #include "reference/reference.h"
@@ -15,8 +16,8 @@ struct Place {
 };
 
 // Adds the part of row (b, h, i) to every gradient.
-void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, const Place& at,
-            GradientResult* g) {
+void AddRow(const Problem& problem, const TensorView& dout, const TensorView& dlse, const Sizes& n,
+            const Place& at, GradientResult* g) {
   const auto [b, h, i, hkv] = at;
   const fovea::Score& score = problem.score;
   const double scale = ScaleOf(problem) * HeadFactor(score.head_scales, h);
@@ -28,9 +29,20 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
   const int64_t query = (queries.batch * n.Hq + h) * problem.q.shape[2] + qt;
 
   // out = Σ p_j·v_j:  dp_j = dout·v_j, and through the softmax  ds_j = p_j·(dp_j − Σ_k p_k·dp_k),
-  // where Σ_k p_k·dp_k = dout·out
+  // where Σ_k p_k·dp_k = dout·out; and lse adds p_j·dlse. An out of 0 counts nothing whatever dout
+  // is: that of a row that sees nothing.
   double delta = 0;
-  for (int64_t c = 0; c < n.dv; ++c) delta += At(dout, queries.batch, h, qt, c) * row.out[c];
+  for (int64_t c = 0; c < n.dv; ++c) {
+    if (row.out[c] != 0) delta += At(dout, queries.batch, h, qt, c) * row.out[c];
+  }
+  if (dlse.present()) {
+    float d;
+    std::memcpy(&d,
+                static_cast<const char*>(dlse.data) + queries.batch * dlse.stride[0] +
+                    h * dlse.stride[1] + qt * dlse.stride[2],
+                sizeof(d));
+    delta -= static_cast<double>(d);
+  }
 
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;
@@ -72,7 +84,7 @@ void AddRow(const Problem& problem, const TensorView& dout, const Sizes& n, cons
 
 }  // namespace
 
-GradientResult Gradients(const Problem& problem, const TensorView& dout) {
+GradientResult Gradients(const Problem& problem, const TensorView& dout, const TensorView& dlse) {
   assert(!problem.score.function.present());
   const Sizes n = SizesOf(problem);
   GradientResult g;
@@ -86,7 +98,7 @@ GradientResult Gradients(const Problem& problem, const TensorView& dout) {
     for (int64_t h = 0; h < n.Hq; ++h) {
       for (int64_t i = 0; i < n.Tq; ++i) {
         if (i >= SequenceOf(problem, b).q_length) continue;  // padding: its dout is not read
-        AddRow(problem, dout, n, {b, h, i, h / (n.Hq / n.Hkv)}, &g);
+        AddRow(problem, dout, dlse, n, {b, h, i, h / (n.Hq / n.Hkv)}, &g);
       }
     }
   }

@@ -122,7 +122,9 @@ struct GradientResult {
   std::vector<double> dsinks;        // [Hq], 0 without sinks
   std::vector<double> dhead_scales;  // [Hq], where they are absent of head scales of 1
 };
-GradientResult Gradients(const Problem& problem, const TensorView& dout);
+// Of Σ out·dout + Σ lse·dlse; without dlse of the first sum alone.
+GradientResult Gradients(const Problem& problem, const TensorView& dout,
+                         const TensorView& dlse = {});
 
 // The state over the union of `count` disjoint key sets (fovea/merge.h).
 struct MergeResult {
