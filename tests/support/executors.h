@@ -14,7 +14,8 @@ namespace fovea::test {
 
 // Runs the tasks of a bound call in a random order on `workers` threads of its own, a barrier
 // (join) behind each phase.
-inline void RunShuffled(const BoundCall& call, int workers, uint64_t seed) {
+template <class Call>
+void RunShuffled(const Call& call, int workers, uint64_t seed) {
   Random random(seed);
   for (int phase = 0; phase < call.Phases(); ++phase) {
     std::vector<int64_t> order(static_cast<size_t>(call.Tasks(phase)));
@@ -38,14 +39,18 @@ inline void RunShuffled(const BoundCall& call, int workers, uint64_t seed) {
 
 // Host-driven in one call: a workspace of exactly the bytes asked for, full of NaN, behind which no
 // memory is accessible.
-inline Status RunHostDriven(const Plan& plan, const Problem& problem, int workers, uint64_t seed) {
+template <class Call, class AnyPlan, class AnyProblem>
+Status RunHostDrivenAs(const AnyPlan& plan, const AnyProblem& problem, int workers, uint64_t seed) {
   const Memory memory(plan.WorkspaceBytes(workers), Placement::kBeforeGuard, 1);
   for (size_t n = 0; n < memory.bytes(); ++n) memory.data()[n] = 0xFF;
-  BoundCall call;
+  Call call;
   const Status status =
       Bind(plan, problem, Workspace{memory.data(), memory.bytes()}, workers, &call);
   if (status.ok()) RunShuffled(call, workers, seed);
   return status;
+}
+inline Status RunHostDriven(const Plan& plan, const Problem& problem, int workers, uint64_t seed) {
+  return RunHostDrivenAs<BoundCall>(plan, problem, workers, seed);
 }
 
 }  // namespace fovea::test

@@ -7,6 +7,7 @@
 #include "fovea/target.h"
 #include "reference/element.h"
 #include "reference/reference.h"
+#include "support/executors.h"
 
 namespace fovea::test {
 namespace {
@@ -206,16 +207,14 @@ std::vector<unsigned char> RandomGradients::Bytes() const {
   return bytes;
 }
 
-void RunGradients(RandomGradients& g, Target target, Executor& executor) {
+void RunGradients(RandomGradients& g, Target target, int workers) {
   PlanOptions options;
   options.target = target;
   GradientPlan plan;
   Status status = GradientPlan::Create(g.problem, options, &plan);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(plan.target(), target);
-  // Of any contents: signalling NaN.
-  std::vector<unsigned char> workspace(plan.WorkspaceBytes(executor.Workers()), 0xFF);
-  status = Run(plan, g.problem, {workspace.data(), workspace.size()}, executor);
+  status = RunHostDrivenAs<BoundGradients>(plan, g.problem, workers, BaseSeed());
   ASSERT_TRUE(status.ok()) << status.message();
   for (const RandomGradients::Gradient& x : g.gradients())
     EXPECT_TRUE(x.tensor->PaddingUntouched()) << x.name;

@@ -36,8 +36,8 @@ struct RandomGradients {
   std::vector<unsigned char> Bytes() const;
 };
 
-// Runs on that kernel's target; everything behind the status is checked.
-void RunGradients(RandomGradients& g, Target target, Executor& executor = SerialExecutor());
+// Plans and runs on that target, on so many threads; padding must be as it was.
+void RunGradients(RandomGradients& g, Target target, int workers = 1);
 
 // The gradients against those of the reference, within the contract's bounds.
 void ExpectGradientsMatch(const RandomGradients& g);
