@@ -30,14 +30,6 @@ struct fovea_call {
 namespace fovea {
 namespace {
 
-static_assert(sizeof(fovea_error) >= Status::kMaxMessage);
-
-fovea_status Report(const Status& status, fovea_error* error) {
-  if (error != nullptr)
-    std::memcpy(error->message, status.message(), std::strlen(status.message()) + 1);
-  return static_cast<fovea_status>(status.code());
-}
-
 void Destroy(fovea_plan* plan) {
   const Allocator allocator = plan->allocator;
   plan->~fovea_plan();
@@ -255,13 +247,7 @@ fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost,
 
 size_t fovea_plan_to_string(const fovea_plan* plan, char* text, size_t bytes) noexcept try {
   if (plan == nullptr) return 0;
-  const std::string whole = plan->plan.ToString();
-  if (text != nullptr && bytes > 0) {
-    const size_t copied = std::min(whole.size(), bytes - 1);
-    std::memcpy(text, whole.data(), copied);
-    text[copied] = '\0';
-  }
-  return whole.size() + 1;
+  return fovea::WriteText(plan->plan.ToString(), text, bytes);
 } catch (const std::bad_alloc&) {
   return 0;
 }

@@ -63,6 +63,7 @@ FOVEA_ENDS_WITH(fovea_allocator, release);
 FOVEA_ENDS_WITH(fovea_plan_options, fixed_bias);
 FOVEA_ENDS_WITH(fovea_cost, tasks);
 FOVEA_ENDS_WITH(fovea_executor, reserved);
+FOVEA_ENDS_WITH(fovea_gradient_problem, reserved);
 #undef FOVEA_ENDS_WITH
 
 // More than any version will have: a size beyond it was never set.
@@ -151,6 +152,41 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
   if (p.has_query_offset != 0) score.query_offset = p.query_offset;
   score.function = {p.score_function, p.score_context};
   return Status();
+}
+
+Status ReadGradientProblem(const fovea_gradient_problem* given, GradientProblem* problem) noexcept {
+  fovea_gradient_problem p = {};
+  FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
+  FOVEA_RETURN_IF_ERROR(CheckFlag("problem.accumulate", p.accumulate));
+  FOVEA_RETURN_IF_ERROR(CheckReserved("problem.reserved", p.reserved));
+  FOVEA_RETURN_IF_ERROR(ReadProblem(p.forward, &problem->forward));
+  problem->dout = InputOf(p.dout);
+  problem->dlse = InputOf(p.dlse);
+  problem->dq = OutputOf(p.dq);
+  problem->dk = OutputOf(p.dk);
+  problem->dv = OutputOf(p.dv);
+  problem->dbias = OutputOf(p.dbias);
+  problem->dsinks = OutputOf(p.dsinks);
+  problem->dhead_scales = OutputOf(p.dhead_scales);
+  problem->accumulate = p.accumulate != 0;
+  return Status();
+}
+
+static_assert(sizeof(fovea_error) >= Status::kMaxMessage);
+
+fovea_status Report(const Status& status, fovea_error* error) noexcept {
+  if (error != nullptr)
+    std::memcpy(error->message, status.message(), std::strlen(status.message()) + 1);
+  return static_cast<fovea_status>(status.code());
+}
+
+size_t WriteText(const std::string& whole, char* text, size_t bytes) noexcept {
+  if (text != nullptr && bytes > 0) {
+    const size_t copied = std::min(whole.size(), bytes - 1);
+    std::memcpy(text, whole.data(), copied);
+    text[copied] = '\0';
+  }
+  return whole.size() + 1;
 }
 
 Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexcept {

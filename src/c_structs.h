@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "fovea/c.h"
+#include "fovea/c_gradient.h"
 #include "fovea/fovea.h"
 
 namespace fovea {
@@ -17,6 +19,11 @@ MutableTensorView OutputOf(const fovea_tensor& tensor) noexcept;
 // Fill what was made with its defaults, from a struct of any version.
 Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept;
 Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexcept;
+Status ReadGradientProblem(const fovea_gradient_problem* given, GradientProblem* problem) noexcept;
+// The status's code; its message to *error, if there is one.
+fovea_status Report(const Status& status, fovea_error* error) noexcept;
+// As fovea_plan_to_string says of its text.
+size_t WriteText(const std::string& whole, char* text, size_t bytes) noexcept;
 // As much of it as the caller's struct holds.
 Status WriteCost(const Cost& cost, fovea_cost* result) noexcept;
 

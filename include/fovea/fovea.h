@@ -6,6 +6,7 @@
 #include "fovea/attention.h"  // IWYU pragma: export
 #include "fovea/cache.h"      // IWYU pragma: export
 #include "fovea/executor.h"   // IWYU pragma: export
+#include "fovea/gradient.h"   // IWYU pragma: export
 #include "fovea/merge.h"      // IWYU pragma: export
 #include "fovea/score.h"      // IWYU pragma: export
 #include "fovea/status.h"     // IWYU pragma: export

@@ -5,7 +5,7 @@ set -euo pipefail
 # "TYPE NAME" a line
 all=$("$1" -D --defined-only -C "$2" | sed -E 's/^[0-9a-f]* +//; s/@@.*$//; s/\[abi:cxx11\]//')
 # Inline members and type information of the public classes are weak; which of them there are is the optimiser's choice.
-weak=$(sed -nE 's/^[WVu] (vtable for |typeinfo for |typeinfo name for )?//p' <<<"$all" | grep -vE '^fovea::(Executor|Plan|BoundCall|Status)(::|$)' || true)
+weak=$(sed -nE 's/^[WVu] (vtable for |typeinfo for |typeinfo name for )?//p' <<<"$all" | grep -vE '^fovea::(Executor|Plan|BoundCall|GradientPlan|BoundGradients|Status)(::|$)' || true)
 symbols=$(sed -nE 's/^[^WVu] //p' <<<"$all" | LC_ALL=C sort -u)
 if [[ ${4:-} == --update ]]; then
   printf '%s\n' "$symbols" >"$3"
@@ -14,7 +14,7 @@ if [[ -n $weak ]]; then
   printf 'weak symbols of others:\n%s\n' "$weak"
   exit 1
 fi
-if grep -vE '^fovea(::|_[a-z])' "$3" || grep -E '^fovea_hwy|^fovea::(N_[A-Z0-9_]+|internal|Plan::State)::' "$3"; then
+if grep -vE '^fovea(::|_[a-z])' "$3" || grep -E '^fovea_hwy|^fovea::(N_[A-Z0-9_]+|internal|(Gradient)?Plan::State)::' "$3"; then
   echo "the list itself has what nobody may export"
   exit 1
 fi
