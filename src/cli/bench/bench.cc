@@ -76,7 +76,7 @@ struct Request {
   Engine engine = Engine::kAuto;
   Product product = Product::kAuto;
   double seconds = 1;
-  bool json = false, baseline = false;
+  bool json = false, baseline = false, backward = false;
 };
 
 std::vector<Contender> ParseContenders(const Args& args) {
@@ -115,6 +115,9 @@ Request ReadRequest(const Args& args) {
     throw Failure("--seconds = " + args.Text("--seconds") + ", expected more than 0");
   request.json = args.Has("--json");
   request.baseline = args.Has("--baseline");
+  request.backward = args.Has("--backward");
+  if (request.baseline && request.backward)
+    throw Failure("--baseline and --backward exclude each other");
   if (request.baseline && !request.contenders.empty())
     throw Failure("--baseline and --compare exclude each other");
   return request;
@@ -213,9 +216,10 @@ bool BenchWorkload(const Request& request, const measure::Workload& workload, co
   for (const Target target : request.targets) {
     for (const int threads : request.threads) {
       progress->Step(workload.name + " " + Where(target, threads));
-      const Measurement m = MeasureWorkload(workload, tensors,
-                                            {target, request.engine, request.product, threads,
-                                             request.seconds, limits.read_gbps(threads)});
+      const Measurement m =
+          MeasureWorkload(workload, tensors,
+                          {target, request.engine, request.product, threads, request.seconds,
+                           limits.read_gbps(threads), request.backward});
       progress->Clear();
       nlohmann::ordered_json line = ToJson(m);
       if (baseline.has_value()) {
@@ -250,7 +254,7 @@ bool BenchContenders(const Request& request, const Limits& limits, const Output&
       const std::vector<Comparison> comparisons =
           Compare(request.contenders, tensors,
                   {target, request.engine, request.product, threads, request.seconds,
-                   limits.read_gbps(threads)},
+                   limits.read_gbps(threads), request.backward},
                   [&] { progress->Step("comparing on " + Where(target, threads)); });
       progress->Clear();
       const bool ok = std::all_of(comparisons.begin(), comparisons.end(),
@@ -328,6 +332,9 @@ Command BenchCommand() {
           {"--baseline", nullptr,
            "also time standard attention, which stores the score matrix, where no modifier changes "
            "scores"},
+          {"--backward", nullptr,
+           "gradients of q, k and v in the place of the workloads, counted as 2.5 times their "
+           "operations"},
           {"--json", nullptr, "a JSON line for each run instead of a table"},
           {"--record", nullptr,
            "append the lines to bench/records/ of the source tree, with CPU, compiler, date and "

@@ -5,6 +5,7 @@
 
 #include "cli/failure.h"
 #include "fovea/fovea.h"
+#include "measure/gradient_accuracy.h"
 #include "measure/roofline.h"
 #include "reference/standard_attention.h"
 
@@ -42,6 +43,57 @@ Plan PlanFor(const measure::WorkloadTensors& tensors, const MeasurementOptions& 
 
 }  // namespace
 
+BackwardCall::BackwardCall(const measure::WorkloadTensors& tensors,
+                           const MeasurementOptions& options, Executor& executor)
+    : tensors_(&tensors), executor_(&executor) {
+  const Problem problem = tensors.At(0);
+  if (problem.score.sinks.present())
+    throw Failure("--backward does not check gradients of workloads with sinks");
+  const auto make = [&](DType type, const auto& like, int rank) {
+    int64_t size = 1;
+    for (int a = 0; a < rank; ++a) size *= like.shape[a];
+    memory_.push_back(std::make_unique<char[]>(static_cast<size_t>(size * SizeOf(type))));
+    MutableTensorView view;
+    view.data = memory_.back().get();
+    view.dtype = type;
+    view.rank = rank;
+    for (int64_t a = rank - 1, step = SizeOf(type); a >= 0; step *= view.shape[a], --a)
+      view.shape[a] = like.shape[a], view.stride[a] = step;
+    return view;
+  };
+  const DType type = problem.q.dtype;
+  lse_ = make(DType::kF32, problem.q, 3);
+  dout_ = make(type, problem.out, 4);
+  dq_ = make(type, problem.q, 4);
+  dk_ = make(type, problem.k, 4);
+  dv_ = make(type, problem.v, 4);
+  const int64_t size = dout_.shape[0] * dout_.shape[1] * dout_.shape[2] * dout_.shape[3];
+  measure::FillNormal(dout_.data, type, static_cast<size_t>(size), 7);
+  PlanOptions plan_options;
+  plan_options.target = options.target;
+  plan_options.product = options.product;
+  Problem forward = problem;
+  forward.lse = lse_;
+  Compute(forward, plan_options, executor);
+  Check(GradientPlan::Create(At(0), plan_options, &plan_));
+  workspace_.reset(new char[workspace_bytes()]);
+}
+
+GradientProblem BackwardCall::At(int64_t index) const {
+  GradientProblem g;
+  g.forward = tensors_->At(index);
+  g.forward.lse = lse_;
+  g.dout = dout_;
+  g.dq = dq_, g.dk = dk_, g.dv = dv_;
+  return g;
+}
+
+void BackwardCall::Run(int64_t index) const {
+  Check(fovea::Run(plan_, At(index), {workspace_.get(), workspace_bytes()}, *executor_));
+}
+
+measure::Accuracy BackwardCall::Compare() const { return measure::CompareGradients(At(0)); }
+
 CheckedCall::CheckedCall(const measure::Workload& workload, const measure::WorkloadTensors& tensors,
                          const MeasurementOptions& options, Executor& executor)
     : plan_(PlanFor(tensors, options)),
@@ -55,9 +107,17 @@ CheckedCall::CheckedCall(const measure::Workload& workload, const measure::Workl
   measurement_.workspace_bytes = plan_.WorkspaceBytes(executor.Workers());
   Run(0);
   measurement_.accuracy = measure::CompareSampledRows(tensors.At(0), plan_.product());
+  if (!options.backward || !measurement_.accuracy.ok()) return;
+  backward_ = std::make_unique<BackwardCall>(tensors, options, executor);
+  backward_->Run(0);
+  measurement_.accuracy = backward_->Compare();
+  measurement_.product = Product::kF32;
+  measurement_.engine = Engine::kTile;
+  measurement_.workspace_bytes = backward_->workspace_bytes();
 }
 
 void CheckedCall::Run(int64_t index) const {
+  if (backward_ != nullptr) return backward_->Run(index);
   Check(fovea::Run(plan_, tensors_->At(index), workspace_.get(), *executor_));
 }
 
@@ -131,7 +191,8 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
   line["runs"] = m.timing.runs;
   line["dropped"] = m.timing.dropped;
   line["noisy"] = m.noisy;
-  line["flops"] = w.Flops();
+  line["flops"] = m.Flops();
+  if (m.options.backward) line["backward"] = true;
   line["gflops"] = m.Gflops();
   line["peak_gflops"] = known(m.peak_gflops);
   line["share_of_peak"] = known(m.peak_gflops > 0 ? m.Gflops() / m.peak_gflops : 0);
