@@ -1,5 +1,7 @@
 #include "fovea/score.h"
 
+#include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 #include "float_state.h"
@@ -14,7 +16,8 @@ void FillSlopes(int64_t Hq, float* slopes, float max_bias) {
     // Heads past n take the slopes of 2n heads that lie between those of n.
     const double step = h < n ? static_cast<double>(h + 1) / static_cast<double>(n)
                               : static_cast<double>(2 * (h - n) + 1) / static_cast<double>(2 * n);
-    slopes[h] = static_cast<float>(std::exp2(-static_cast<double>(max_bias) * step));
+    const double slope = std::exp2(-static_cast<double>(max_bias) * step);
+    slopes[h] = static_cast<float>(std::min<double>(slope, FLT_MAX));
   }
 }
 

@@ -113,9 +113,9 @@ struct Score {
 
 // The standard ALiBi slopes of any number of query heads (Press et al. 2021, §3 and the authors'
 // extension to head counts that are no powers of two): with n the largest power of two ≤ Hq, slopes
-// 2^(−max_bias·(h+1)/n) for the first n heads, then every other slope of 2n heads. Writes Hq
-// floats; Hq ≤ 0 writes none. Thread-safe. In the default floating-point state, as all of
-// fovea/attention.h.
+// 2^(−max_bias·(h+1)/n) for the first n heads, then every other slope of 2n heads; FLT_MAX where a
+// negative max_bias gives more. Writes Hq floats; Hq ≤ 0 writes none. Thread-safe. In the default
+// floating-point state, as all of fovea/attention.h.
 FOVEA_EXPORT void AlibiSlopes(int64_t Hq, float* slopes, float max_bias = 8.0f) noexcept;
 
 }  // namespace fovea

@@ -57,6 +57,17 @@ TEST(AlibiTest, SlopesOfTheAuthorsRule) {
   }
 }
 
+TEST(AlibiTest, SlopesBeyondFloatsAreTheLargestFloat) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float max_bias : {-127.9f, -128.0f, -1e5f, -3e38f, -infinity}) {
+    const std::vector<float> slopes = Slopes(6, max_bias);
+    for (float slope : slopes) EXPECT_TRUE(std::isfinite(slope) && slope > 1) << max_bias;
+    EXPECT_EQ(slopes[3], max_bias <= -128.0f ? std::numeric_limits<float>::max() : slopes[3]);
+  }
+  EXPECT_EQ(Slopes(1, infinity)[0], 0);
+  EXPECT_TRUE(std::isnan(Slopes(1, std::numeric_limits<float>::quiet_NaN())[0]));
+}
+
 TEST(AlibiTest, PublishedExamples) {
   EXPECT_EQ(Slopes(8), (std::vector<float>{1.0f / 2, 1.0f / 4, 1.0f / 8, 1.0f / 16, 1.0f / 32,
                                            1.0f / 64, 1.0f / 128, 1.0f / 256}));
