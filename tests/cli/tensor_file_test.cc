@@ -2,6 +2,7 @@
 // is no tensor file.
 #include "cli/files/tensor_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -324,26 +325,66 @@ TEST_F(OneNumber, ASignalWhileWritingLeavesNoTemporaryFile) {
   ASSERT_EQ(mkfifo(At("pipe.npy").c_str(), 0600), 0);
   folder_.Write("old.npy", "old");
   const std::set<std::string> before = Names();
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGXCPU, SIGPIPE, SIGALRM}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const struct rlimit no_core = {0, 0};
+      setrlimit(RLIMIT_CORE, &no_core);
+      Writer writer;
+      std::string error;
+      // It waits for a reader of the pipe, with the first file written.
+      _exit(writer.Add(At("old.npy"), "x", view(), &error) &&
+                    writer.Add(At("pipe.npy"), "x", view(), &error) && writer.Write(&error)
+                ? 0
+                : 1);
+    }
+    for (int n = 0; n < 2000 && Names() == before; ++n)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_NE(Names(), before);
+    kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << "signal " << signal;
+    EXPECT_EQ(Names(), before) << "signal " << signal;
+    EXPECT_EQ(folder_.Read("old.npy"), "old");
+  }
+}
+
+// A pipe, or a file whose path is gone, is written as it is: two outputs would mix, or the second
+// would replace the first.
+TEST_F(OneNumber, TwoNamesOfWhatIsWrittenAsItIsAreNoticed) {
+  namespace fs = std::filesystem;
+  const auto is_refused = [&](const std::string& one, const std::string& other) {
     Writer writer;
     std::string error;
-    // It waits for a reader of the pipe, with the first file written.
-    _exit(writer.Add(At("old.npy"), "x", view(), &error) &&
-                  writer.Add(At("pipe.npy"), "x", view(), &error) && writer.Write(&error)
-              ? 0
-              : 1);
+    EXPECT_TRUE(writer.Add(one, "x", view(), &error)) << error;
+    const bool added = writer.Add(other, "y", view(), &error);
+    EXPECT_TRUE(added || error.find("two outputs in one file") != std::string::npos) << error;
+    return !added;
+  };
+  ASSERT_EQ(mkfifo(At("pipe.npy").c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo(At("other.npy").c_str(), 0600), 0);
+  fs::create_symlink("pipe.npy", At("link.npy"));
+  fs::create_hard_link(At("pipe.npy"), At("twin.npy"));
+  EXPECT_TRUE(is_refused(At("pipe.npy"), At("link.npy")));
+  EXPECT_TRUE(is_refused(At("twin.npy"), At("pipe.npy")));
+  EXPECT_FALSE(is_refused(At("pipe.npy"), At("other.npy")));
+
+  folder_.Write("gone", "old");
+  const int first = open(At("gone").c_str(), O_RDWR), second = dup(first);
+  fs::remove(At("gone"));
+  if (fs::exists("/proc/self/fd/" + std::to_string(first))) {
+    fs::create_symlink("/proc/self/fd/" + std::to_string(first), At("first.npy"));
+    fs::create_symlink("/proc/self/fd/" + std::to_string(second), At("second.npy"));
+    EXPECT_TRUE(is_refused(At("first.npy"), At("second.npy")));
+    EXPECT_FALSE(is_refused(At("first.npy"), At("plain.npy")));
+    EXPECT_EQ(ErrorOfWriting("first.npy"), "");
+    struct stat status;
+    ASSERT_EQ(fstat(first, &status), 0);
+    EXPECT_EQ(status.st_size, 132);
   }
-  for (int n = 0; n < 2000 && Names() == before; ++n)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_NE(Names(), before);
-  kill(child, SIGINT);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
-  EXPECT_EQ(Names(), before);
-  EXPECT_EQ(folder_.Read("old.npy"), "old");
+  close(first), close(second);
 }
 
 TEST_F(OneNumber, LinesAreAppendedWholeOrNotAtAll) {

@@ -44,7 +44,10 @@ void RemoveTemporaries(int signal) {
   raise(signal);
 }
 
-constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP};
+// All whose default action ends a program, but for SIGKILL, which nobody sees, and SIGXFSZ.
+constexpr int kEnding[] = {SIGINT,  SIGTERM,   SIGHUP,  SIGQUIT, SIGPIPE, SIGALRM,
+                           SIGUSR1, SIGUSR2,   SIGPROF, SIGXCPU, SIGSYS,  SIGTRAP,
+                           SIGABRT, SIGVTALRM, SIGSEGV, SIGBUS,  SIGFPE,  SIGILL};
 struct sigaction g_before[std::size(kEnding)];
 struct sigaction g_before_size_limit;
 
@@ -104,6 +107,7 @@ bool FindPlace(const std::string& path, OutputPlace* place, std::string* error) 
       return Fail(error);
     }
     place->in_place = !S_ISREG(status.st_mode);
+    place->is_character_device = S_ISCHR(status.st_mode);
     if (access(path.c_str(), W_OK) != 0) return Fail(error);
     if (place->in_place) return true;
   }
@@ -132,8 +136,8 @@ bool FindPlace(const std::string& path, OutputPlace* place, std::string* error) 
 
 bool SameFile(const OutputPlace& a, const OutputPlace& b) {
   if (a.path == b.path) return true;
-  if (a.in_place || b.in_place) return false;
-  return (a.exists && b.exists && a.id == b.id) || (a.folder_id == b.folder_id && a.name == b.name);
+  if (a.exists && b.exists) return a.id == b.id && !a.is_character_device;
+  return !a.exists && !b.exists && a.folder_id == b.folder_id && a.name == b.name;
 }
 
 OutputFile::~OutputFile() {

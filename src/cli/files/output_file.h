@@ -23,12 +23,13 @@ struct OutputPlace {
   std::string path;          // as given
   std::string folder, name;  // of what is replaced, or comes into being
   FileId folder_id;
-  bool exists = false;    // then …
-  FileId id;              // … this file,
-  mode_t mode = 0;        // with these permissions
-  uid_t owner = 0;        // and
-  gid_t group = 0;        // owners
-  bool in_place = false;  // no regular file: written as it is
+  bool exists = false;               // then …
+  FileId id;                         // … this file,
+  mode_t mode = 0;                   // with these permissions
+  uid_t owner = 0;                   // and
+  gid_t group = 0;                   // owners
+  bool in_place = false;             // no regular file, or one without a path: written as it is
+  bool is_character_device = false;  // /dev/null: takes any number of outputs
 };
 
 // Looks, and changes nothing. False with a message where nothing could be written: no folder, no
