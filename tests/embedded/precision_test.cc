@@ -136,7 +136,7 @@ TEST_F(Embedded, ErrorsDoNotGrowWithTheNumberOfKeys) {
 
 // Long heads, all of one sign: no chain of q·k is longer than 128, in either engine.
 TEST_F(Embedded, ErrorsOfScoresDoNotGrowWithTheHeadSize) {
-  for (int64_t dk : {128, 512, 1024, 4096}) {
+  for (int64_t dk : {128, 512, 900, 1024, 1920, 4096, 65536, 131072}) {
     for (int64_t Tq : {1, 40}) {
       std::vector<float> q(static_cast<size_t>(Tq * dk), 0.78341991f),
           k(static_cast<size_t>(2 * dk)), out(static_cast<size_t>(Tq)),
@@ -155,12 +155,76 @@ TEST_F(Embedded, ErrorsOfScoresDoNotGrowWithTheHeadSize) {
       const double x = static_cast<double>(q[0]) * static_cast<double>(dk);
       const double a = x * static_cast<double>(k[0]),
                    b = x * static_cast<double>(k[static_cast<size_t>(dk)]);
-      // a score is off by the chain and the joins behind it; half of the difference of two reaches
-      // the result
-      const double chain = std::min(static_cast<double>(dk), 128.0) + static_cast<double>(dk) / 128;
+      // half of the difference of two scores reaches the result
       for (float y : out) {
-        EXPECT_NEAR(static_cast<double>(y), std::tanh((a - b) / 2), 1e-5 + chain * 0x1p-24 * a)
+        EXPECT_NEAR(static_cast<double>(y), std::tanh((a - b) / 2), 1e-5 + 136 * 0x1p-24 * a)
             << dk << " channels, " << Tq << " queries";
+      }
+    }
+  }
+}
+
+// 64, and behind it terms of which a chain is just below half a unit in its last place: joins that
+// round lose each of the chains. Beside terms that are so each.
+TEST_F(Embedded, ALargeChannelDoesNotSwallowThoseThatFollow) {
+  for (int64_t dk : {400, 2000, 65536, 131072}) {
+    for (int64_t Tq : {1, 40}) {
+      for (double small : {0.98 * 64 * 0x1p-24, 0.98 * 0.5 * 0x1p-24}) {
+        std::vector<float> q(static_cast<size_t>(Tq * dk), 1.0f),
+            k(static_cast<size_t>(2 * dk), static_cast<float>(small)), out(static_cast<size_t>(Tq)),
+            lse(static_cast<size_t>(Tq));
+        k[0] = 64, k[static_cast<size_t>(dk + dk / 2)] = 64;
+        const float v[] = {1, -1};
+        embedded::Problem p;
+        p.Tq = Tq, p.Tk = 2, p.dk = dk, p.dv = 1;
+        p.q = embedded::Rows(static_cast<const float*>(q.data()), Tq, dk);
+        p.k = embedded::Rows(static_cast<const float*>(k.data()), 2, dk);
+        p.v = embedded::Rows(v, 2, 1);
+        p.out = embedded::Rows(out.data(), Tq, 1), p.lse = embedded::Rows(lse.data(), Tq, 1);
+        p.has_scale = true, p.scale = 1;
+        ASSERT_EQ(Compute(p), Error::kOk);
+        const double score = 64 + static_cast<double>(dk - 1) * static_cast<double>(k[1]);
+        const double bound = 1e-5 + 136 * 0x1p-24 * score;
+        for (float y : out) EXPECT_NEAR(static_cast<double>(y), 0, bound) << dk << " " << Tq;
+        for (float y : lse)
+          EXPECT_NEAR(static_cast<double>(y), score + std::log(2.0), bound) << dk << " " << Tq;
+      }
+    }
+  }
+}
+
+// Products p·v of few bits are computed again; larger results beside them keep their bits.
+TEST_F(Embedded, SmallValuesKeepTheirBits) {
+  for (double size : {1e-28, 1e-36, 1e-38, 1e-39, 1e-40}) {
+    for (int64_t Tq : {1, 40}) {
+      for (int64_t Tk : {2, 70, 3000}) {
+        const auto fill = [&](Scores& s, bool with_small) {
+          Random random(BaseSeed()), another(BaseSeed() + 1);
+          for (int64_t j = 0; j < Tk; ++j) {
+            s.k[static_cast<size_t>(j)] = static_cast<float>(random.Normal());
+            for (int64_t c = 0; c < 21; ++c) s.V(j, c) = static_cast<float>(random.Normal());
+            for (int64_t c : {0, 19})
+              if (with_small) s.V(j, c) = static_cast<float>(size * (0.5 + another.Uniform()));
+            s.V(j, 3) = 0;
+          }
+        };
+        Scores s(Tq, Tk, 21), plain(Tq, Tk, 21);
+        fill(s, true), fill(plain, false);
+        ASSERT_EQ(Compute(s.p), Error::kOk);
+        ASSERT_EQ(Compute(plain.p), Error::kOk);
+        const Exact exact(s);
+        for (int64_t i = 0; i < Tq; ++i) {
+          for (int64_t c = 0; c < 21; ++c) {
+            const double got = static_cast<double>(s.Out(i, c));
+            if (c == 0 || c == 19) {
+              // half a unit of the smallest number, beside the usual
+              EXPECT_NEAR(got, exact.out[static_cast<size_t>(c)], 1e-5 * 1.5 * size + 0x1p-150)
+                  << Tk << " keys, values of " << size;
+            } else {
+              EXPECT_EQ(got, static_cast<double>(plain.Out(i, c))) << "another channel's bits";
+            }
+          }
+        }
       }
     }
   }

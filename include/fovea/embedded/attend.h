@@ -21,11 +21,12 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// With V times `factor`; returns what Finish does.
+// With V times `factor`; adds to `faults` as Finish does.
 template <class Engine>
-FOVEA_EMBEDDED_KERNEL bool AttendItem(const typename Engine::Lanes& lanes, const Head& head,
+FOVEA_EMBEDDED_KERNEL void AttendItem(const typename Engine::Lanes& lanes, const Head& head,
                                       int64_t first_row, int64_t rows, float factor,
-                                      const ScratchLayout& layout, char* scratch) {
+                                      const ScratchLayout& layout, char* scratch,
+                                      SumFaults& faults) {
   using Lanes = typename Engine::Lanes;
   const Problem& p = *head.problem;
   const auto floats = [&](size_t at) { return reinterpret_cast<float*>(scratch + at); };
@@ -81,7 +82,7 @@ FOVEA_EMBEDDED_KERNEL bool AttendItem(const typename Engine::Lanes& lanes, const
           Most(tile.any.first - block.first, 0) / Lanes::kKeyStep * Lanes::kKeyStep;
       if (first >= end) continue;
       const bool partial = block.first + first < tile.all.first || block.first + end > tile.all.end;
-      Engine::Scores(tile, k, first, end, p.dk, s, ahead);
+      Engine::Scores(tile, k, first, end, p.dk, s, floats(layout.run), floats(layout.lost), ahead);
       if (tile.has_exponents) ApplyExponents(tile, first, end, s);
       const bool has_bias = p.bias.data != nullptr, has_function = p.score_function != nullptr;
       if (has_bias) AddBias(head, tile, block, BiasStep::kAdd, first, end, stage, s);
@@ -109,13 +110,11 @@ FOVEA_EMBEDDED_KERNEL bool AttendItem(const typename Engine::Lanes& lanes, const
       if (tiles[t].has_open_group) JoinGroup(tiles[t], p.dv);
     }
   }
-  bool overflows = false;
   for (int t = 0; t < count; ++t) {
     Tile<Lanes>& tile = tiles[t];
     if (tile.has_total && tile.has_open_group) JoinGroup(tile, p.dv);
-    overflows = Finish(head, tile, factor, values, stage, s) || overflows;
+    Finish(head, tile, factor, values, stage, s, faults);
   }
-  return overflows;
 }
 
 // All query rows of a KV head. Only those that exist share tiles: what a sequence gives does not
@@ -130,11 +129,13 @@ FOVEA_EMBEDDED_KERNEL void AttendHead(const typename Engine::Lanes& lanes, const
   const ScratchLayout layout = LayOut(lanes, p.dk, p.dv, tiles);
   const int64_t item_rows = tiles * lanes.rows();
   for (int64_t row = 0; row < rows; row += item_rows) {
-    // what is not finite although it might be, once more
-    for (const float factor : {1.0f, kRescue}) {
-      if (!AttendItem<Engine>(lanes, head, row, Least(rows - row, item_rows), factor, layout,
-                              scratch))
-        break;
+    // what is not finite although it might be, and what is too small for its bits, once more
+    SumFaults faults;
+    for (const float factor : {1.0f, kScaleDown, kScaleUp}) {
+      if (factor < 1 && !faults.too_large) continue;
+      if (factor > 1 && (!faults.too_small || p.out.type == Type::kF16)) continue;  // those are 0
+      AttendItem<Engine>(lanes, head, row, Least(rows - row, item_rows), factor, layout, scratch,
+                         faults);
     }
   }
   FinishAbsent(head);

@@ -9,42 +9,65 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// What V is multiplied by where O is computed again because it was not finite: no sum of 2⁶⁰ values
-// leaves the finite numbers then.
-constexpr float kRescue = 0x1p-64f;
+// What V is multiplied by where O is computed again because it was not finite, or so small that its
+// terms are numbers of few bits: no sum of 2⁶⁰ values leaves the finite numbers then, and none is
+// so small.
+constexpr float kScaleDown = 0x1p-64f, kScaleUp = 0x1p64f;
 
-// x / kRescue. The mean of finite values is finite: where rounding would take it beyond the largest
+// Each addition to a smaller result loses up to 2⁻¹⁵⁰, which is 2⁻⁶⁰ of it. A result of 0 is none:
+// there V is 0, as a rule.
+constexpr float kLeast = 0x1p-90f;
+
+// What is wrong with results of an item.
+struct SumFaults {
+  bool too_large = false;
+  bool too_small = false;
+};
+
+// x / factor. The mean of finite values is finite: where rounding would take it beyond the largest
 // finite number, it is that.
-inline float Rescued(float x) {
-  constexpr float kMost = 0x1.fffffep127f * kRescue;
+inline float Unscaled(float x, float factor) {
+  if (factor > 1) return x / factor;
+  const float most = 0x1.fffffep127f * factor;
   const bool is_infinite = __builtin_fabsf(x) == kInfinity;
-  const float cut = x > kMost ? kMost : x < -kMost ? -kMost : x;
-  return (is_infinite ? x : cut) / kRescue;
+  const float cut = x > most ? most : x < -most ? -most : x;
+  return (is_infinite ? x : cut) / factor;
 }
 
-inline bool HasNonFinite(const float* x, int64_t n) {
-  V sum(0.0f);  // of zeros, or NaN
+// Adds the faults of n results.
+FOVEA_EMBEDDED_KERNEL void FindFaults(const float* x, int64_t n, SumFaults& faults) {
+  V sum(0.0f), small(0.0f);  // of zeros, or NaN; the largest of the small
+  const auto look = [&](V y) {
+    const V size = xsimd::abs(y);
+    sum = xsimd::fma(y, V(0.0f), sum);
+    small = xsimd::max(small, xsimd::select(size < V(kLeast), size, V(0.0f)));
+  };
   int64_t c = 0;
-  for (; c + kLanes <= n; c += kLanes) sum = xsimd::fma(Load(x + c), V(0.0f), sum);
-  if (c < n) sum = xsimd::fma(LoadWidened(x + c, n - c), V(0.0f), sum);
-  return IsAnyTrue(sum != V(0.0f));
+  for (; c + kLanes <= n; c += kLanes) look(Load(x + c));
+  if (c < n) look(LoadWidened(x + c, n - c));
+  faults.too_large = faults.too_large || IsAnyTrue(sum != V(0.0f));
+  faults.too_small = faults.too_small || IsAnyTrue(small != V(0.0f));
 }
 
-// Writes those of n numbers of a row, from its channel c on, that are not finite there so far.
-FOVEA_EMBEDDED_KERNEL void WriteRescued(Type type, const float* from, int64_t n, char* to,
-                                        int64_t stride, float* so_far) {
+// Writes those of n numbers of a row, from its channel c on, in whose place something is that
+// `factor` mends.
+FOVEA_EMBEDDED_KERNEL void WriteMended(Type type, const float* from, int64_t n, float factor,
+                                       char* to, int64_t stride, float* so_far) {
   LoadRow(type, to, stride, n, so_far);
   for (int64_t x = 0; x < n; ++x) {
-    if (!IsFinite(static_cast<double>(so_far[x]))) so_far[x] = Rescued(from[x]);
+    const bool is_finite = IsFinite(static_cast<double>(so_far[x]));
+    const bool is_small = so_far[x] != 0 && __builtin_fabsf(so_far[x]) < kLeast;
+    const bool mends = factor < 1 ? !is_finite : is_small && IsFinite(static_cast<double>(from[x]));
+    if (mends) so_far[x] = Unscaled(from[x], factor);
   }
   StoreRow(type, so_far, n, to, stride);
 }
 
-// out = O / l and lse = m + ln l, where V was multiplied by `factor`. Returns whether some channel
-// of a row without NaN is not finite.
+// out = O / l and lse = m + ln l, where V was multiplied by `factor`. Adds what is wrong with rows
+// without NaN to `faults`, if the factor is 1.
 template <class Lanes>
-FOVEA_EMBEDDED_KERNEL bool Finish(const Head& head, const Tile<Lanes>& tile, float factor,
-                                  float* values, float* stage, float* s) {
+FOVEA_EMBEDDED_KERNEL void Finish(const Head& head, const Tile<Lanes>& tile, float factor,
+                                  float* values, float* stage, float* s, SumFaults& faults) {
   const Problem& p = *head.problem;
   char* rows[Lanes::kMostRows];
   const float* const o = tile.has_total ? tile.o_total : tile.o;
@@ -58,7 +81,6 @@ FOVEA_EMBEDDED_KERNEL bool Finish(const Head& head, const Tile<Lanes>& tile, flo
     const float lse = is_empty ? -kInfinity : IsNan(l) ? l : m + Log(l);
     __builtin_memcpy(Address(p.lse, head.b, h, i), &lse, sizeof(lse));
   });
-  bool overflows = false;
   for (int64_t c = 0; c < p.dv; c += kStageColumns) {
     const int64_t n = Least(p.dv - c, kStageColumns);
     for (int r = 0; r < tile.count; r += 4) {
@@ -78,17 +100,16 @@ FOVEA_EMBEDDED_KERNEL bool Finish(const Head& head, const Tile<Lanes>& tile, flo
         float* to = stage + y * kStageColumns;
         for (int64_t z = x; z < n; ++z)
           to[z] = o[tile.lanes.Index(r + y, c + z, p.dv)] * values[r + y];
-        overflows = overflows || (!IsNan(sums[r + y]) && HasNonFinite(to, n));
         char* const row = rows[r + y] + c * p.out.stride[3];
         if (factor == 1) {
+          if (!IsNan(sums[r + y])) FindFaults(to, n, faults);
           StoreRow(p.out.type, to, n, row, p.out.stride[3]);
         } else {
-          WriteRescued(p.out.type, to, n, row, p.out.stride[3], s);
+          WriteMended(p.out.type, to, n, factor, row, p.out.stride[3], s);
         }
       }
     }
   }
-  return overflows;
 }
 
 // The result of query rows behind the length of their sequence.

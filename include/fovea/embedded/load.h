@@ -21,6 +21,12 @@ static_assert(XSIMD_VERSION_MAJOR >= 13, "fovea/embedded.h needs xsimd 13 or lat
 #else
 #define FOVEA_EMBEDDED_HOT FOVEA_EMBEDDED_KERNEL
 #endif
+// What is called in many places, in each of them seldom: not inlined at -Os.
+#ifdef __OPTIMIZE_SIZE__
+#define FOVEA_EMBEDDED_SELDOM [[gnu::noinline]]
+#else
+#define FOVEA_EMBEDDED_SELDOM
+#endif
 // Loops over arrays of vectors, which only live in registers when unrolled, at -Os too.
 #define FOVEA_EMBEDDED_UNROLL _Pragma("GCC unroll 32")
 
@@ -131,9 +137,9 @@ inline V LoadWidened(const uint16_t* p) {
   return absolute | xsimd::bitwise_cast<float>((h & I(0x8000)) << 16);
 #endif
 }
-// The first n (< kLanes) elements, zeros behind them.
+// The first n (≤ kLanes) elements, zeros behind them.
 template <class T>
-V LoadWidened(const T* p, int64_t n) {
+FOVEA_EMBEDDED_SELDOM V LoadWidened(const T* p, int64_t n) {
   T padded[kLanes] = {};
   __builtin_memcpy(padded, p, static_cast<size_t>(n) * sizeof(T));
   return LoadWidened(padded);

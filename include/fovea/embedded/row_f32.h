@@ -5,6 +5,7 @@
 #define FOVEA_EMBEDDED_ROW_F32_H_
 
 #include "fovea/embedded/ahead.h"
+#include "fovea/embedded/chains.h"
 #include "fovea/embedded/runs.h"
 #include "fovea/embedded/take.h"
 
@@ -12,7 +13,7 @@ namespace fovea::embedded {
 inline namespace FOVEA_EMBEDDED_ISA {
 namespace internal {
 
-// s[r][j] = Σ_c k[j][c] · q[r][c], plus s[r][j] if `add`, for kKeys (≤ 4) keys and kRows query
+// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys and kRows query
 // rows. q rows are padded with zeros to whole vectors.
 template <int kKeys, int kRows, class T>
 FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
@@ -42,6 +43,16 @@ FOVEA_EMBEDDED_KERNEL void RowScores(const T* __restrict k, int64_t k_stride,
     multiply(c, [](const T* p) { return LoadWidened(p); });
   FOVEA_EMBEDDED_UNROLL
   for (int r = 0; r < kRows; ++r) SumsOfLanes(sum[r], s + r * s_stride, kKeys);
+}
+
+// Joins n (≤ 4) scores at `run` to those at s. `lost` has four of them.
+FOVEA_EMBEDDED_KERNEL void JoinFew(const float* run, int64_t n, bool is_last, float* lost,
+                                   float* s) {
+  float sums[kLanes] = {}, rests[kLanes] = {};
+  V sum = LoadWidened(s, n), rest = LoadWidened(lost, n);
+  JoinRun(LoadWidened(run, n), is_last, sum, rest);
+  Store(sum, sums), Store(rest, rests);
+  for (int64_t x = 0; x < n; ++x) s[x] = sums[x], lost[x] = rests[x];
 }
 
 // o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
@@ -94,7 +105,7 @@ struct RowF32 {
 
   // S = Q·Kᵀ for keys [first, end) of the block; −inf behind them up to a whole vector.
   static void Scores(const Tile<Lanes>& tile, const Matrix& k, int64_t first, int64_t end,
-                     int64_t dk, float* s, Ahead& ahead) {
+                     int64_t dk, float* s, float* /*run*/, float* /*lost*/, Ahead& ahead) {
     const int64_t q_stride = RoundUp(dk, kLanes);
     constexpr int64_t kStride = RoundUp(kBlockKeys, kLanes);
     WithType(k.type, [&](auto zero) {
@@ -107,14 +118,14 @@ struct RowF32 {
           float* const sums = s + r * kStride + first + j;
           RowScores<keys.value, rows.value>(k_rows, k.stride, q_rows, q_stride, Least(dk, kRun),
                                             sums, kStride);
+          if (dk <= kRun) return;
+          float lost[4 * rows.value] = {};
           for (int64_t c = kRun; c < dk; c += kRun) {
-            float more[rows.value * keys.value];
+            float run[4 * rows.value];
             RowScores<keys.value, rows.value>(k_rows + c, k.stride, q_rows + c, q_stride,
-                                              Least(dk - c, kRun), more, keys.value);
-            for (int x = 0; x < rows.value; ++x) {
-              for (int y = 0; y < keys.value; ++y)
-                sums[x * kStride + y] += more[x * keys.value + y];
-            }
+                                              Least(dk - c, kRun), run, 4);
+            for (int x = 0; x < rows.value; ++x)
+              JoinFew(run + 4 * x, keys.value, c + kRun >= dk, lost + 4 * x, sums + x * kStride);
           }
         });
       });

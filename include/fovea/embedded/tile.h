@@ -13,9 +13,9 @@ namespace internal {
 // The segment of sums over keys (sums.h); S of a tile stays in L1.
 constexpr int64_t kBlockKeys = 64;
 constexpr int64_t kGroupKeys = 16 * kBlockKeys;
-// Terms of q·k that are summed in one chain; longer heads are sums of such sums, since rounding
-// grows with the chain.
+// Terms of q·k that are summed in one chain, and in a tile without compensation (chains.h).
 constexpr int64_t kChain = 128;
+constexpr int64_t kRunChannels = 7 * kChain;
 // query rows that reuse a block of K and V, scratch permitting
 constexpr int kItemRows = 128;
 constexpr int64_t kStageColumns = 64;  // of rows on their way from or to another layout
@@ -70,8 +70,8 @@ struct Tile {
 // Where the arrays of an item lie in scratch: offsets in bytes. The tiles themselves, q, o,
 // o_total, of_rows and exponents hold all tiles one behind the other.
 struct ScratchLayout {
-  size_t tiles = 0, q = 0, o = 0, o_total = 0, of_rows = 0, alpha = 0, values = 0, s = 0, stage = 0,
-         k = 0, v = 0, bytes = 0;
+  size_t tiles = 0, q = 0, o = 0, o_total = 0, of_rows = 0, alpha = 0, values = 0, s = 0, run = 0,
+         lost = 0, stage = 0, k = 0, v = 0, bytes = 0;
 };
 
 // Copied rows of K and V: whole vectors, and never a multiple of 1 KiB apart (kAliasing).
@@ -106,6 +106,9 @@ constexpr ScratchLayout LayOut(const Lanes& lanes, int64_t dk, int64_t dv, int64
   w.alpha = take(tile_rows);
   w.values = take(2 * tile_rows);
   w.s = take(lanes.Floats(kBlockKeys));
+  const bool has_runs = Lanes::kKeyStep == 1 && dk > kRunChannels;
+  w.run = take(has_runs ? lanes.Floats(kBlockKeys) : 0);
+  w.lost = take(has_runs ? lanes.Floats(kBlockKeys) : 0);
   w.stage = take(tile_rows * kStageColumns);
   // One tile is through with K before it takes V.
   w.k = take(kBlockKeys * CopiedStride(Lanes::kKeyStep > 1 ? Most(dk, dv) : dk));

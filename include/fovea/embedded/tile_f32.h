@@ -5,6 +5,7 @@
 #define FOVEA_EMBEDDED_TILE_F32_H_
 
 #include "fovea/embedded/ahead.h"
+#include "fovea/embedded/chains.h"
 #include "fovea/embedded/runs.h"
 #include "fovea/embedded/take.h"
 
@@ -102,18 +103,25 @@ struct TileF32 {
   // Of micro-kernels, for a tile and a block of keys; spreads prefetches.
   static int64_t Calls(int64_t keys, int64_t dv) { return (keys + dv) / kTileScalars; }
 
-  // S = Q·Kᵀ for keys [first, end) of the block.
+  // S = Q·Kᵀ for keys [first, end) of the block. `run` and `lost` have room for S, of heads longer
+  // than kRunChannels.
   static void Scores(const Tile<Lanes>& tile, const Matrix& k, int64_t first, int64_t end,
-                     int64_t dk, float* s, Ahead& ahead) {
+                     int64_t dk, float* s, float* run, float* lost, Ahead& ahead) {
     const int64_t lanes = tile.lanes.rows();
     for (int64_t c = 0; c < dk; c += kChain) {
+      const int64_t runs = c / kRunChannels, behind = Least(dk, c + kChain);
+      float* const to = runs == 0 ? s : run;
       InTileRuns(end - first, [&](auto keys, int64_t j) {
         ahead.Step();
         const auto scores =
             tile.lanes.vectors == 1 ? TileScores<keys.value, 1> : TileScores<keys.value, 2>;
-        scores(k.Row<float>(first + j) + c, k.stride, tile.q + c * lanes, Least(dk - c, kChain),
-               c > 0, s + (first + j) * lanes);
+        scores(k.Row<float>(first + j) + c, k.stride, tile.q + c * lanes, behind - c,
+               c % kRunChannels > 0, to + (first + j) * lanes);
       });
+      if (runs > 0 && (behind == dk || behind % kRunChannels == 0)) {
+        JoinRuns(run + first * lanes, (end - first) * lanes, runs == 1, behind == dk,
+                 lost + first * lanes, s + first * lanes);
+      }
     }
   }
 
