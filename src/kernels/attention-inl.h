@@ -96,9 +96,10 @@ HWY_INLINE void ScorePart(const Job& job, const BlockWalk<Engine>& walk, int n,
   using Lanes = typename Engine::Lanes;
   const Part& part = walk.part(n);
   pipeline.Scores(part, walk.part_behind(n), k, ahead);
+  Engine::Seal(part);  // modifiers see padding, too
   Modify<Lanes>(job, part);
   if (part.span.partial) MaskByPosition<Lanes>(job, part);
-  Engine::Seal(part);
+  Engine::Seal(part);  // and may have changed it
 }
 
 template <class Engine>
