@@ -96,12 +96,12 @@ class AmxTiles {
     for (int64_t r = 0; r < kAmxRows; ++r) {
       for (int64_t c = 0; c < kAmxWords; c += kLanes) {
         float* to = tiles_[kC][r] + c;
-        VF sum = hn::Load(df, to);
+        VF sum = hn::Zero(df);
         for (int64_t k = 0; k < kAmxRows; ++k) {
           const auto a = Product::Broadcast(reinterpret_cast<const char*>(tiles_[kA][r] + k));
           sum = Product::MultiplyAdd(a, Product::Load(tiles_[kB][k] + c), sum);
         }
-        hn::Store(sum, df, to);
+        hn::Store(hn::Add(hn::Load(df, to), sum), df, to);
       }
     }
   }

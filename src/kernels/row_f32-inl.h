@@ -8,6 +8,7 @@
 #define FOVEA_SRC_KERNELS_ROW_F32_INL_H_
 #endif
 
+#include "kernels/chains-inl.h"
 #include "kernels/pipeline-inl.h"
 #include "kernels/products-inl.h"
 #include "kernels/take-inl.h"
@@ -40,10 +41,6 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
     }
   }
 }
-
-// Channels of q·k that are summed in one chain: so many vectors. Longer heads are sums of such
-// sums.
-constexpr int64_t kRowChain = 32 * kLanes;
 
 // s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows, plus s[r][j]
 // if kAdds. q rows are padded with zeros to whole vectors.
@@ -80,16 +77,47 @@ FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const floa
   }
 }
 
-// The same over all channels of a head.
+// The same over the channels of a run.
 template <int kKeys, int kRows, class T>
-HWY_INLINE void RowScoresOfHead(const T* HWY_RESTRICT k, int64_t k_stride,
-                                const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
-                                float* HWY_RESTRICT s, int64_t s_stride) {
+HWY_INLINE void RowScoresOfRun(const T* HWY_RESTRICT k, int64_t k_stride,
+                               const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
+                               float* HWY_RESTRICT s, int64_t s_stride) {
   RowScoresOf<kKeys, kRows, false>(k, k_stride, q, q_stride, std::min(dk, kRowChain), s, s_stride);
   for (int64_t c = kRowChain; c < dk; c += kRowChain) {
     RowScoresOf<kKeys, kRows, true>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowChain),
                                     s, s_stride);
   }
+}
+
+constexpr int64_t kRowRun = kRunChains * kRowChain;
+
+// s[r][j], which has the first run, plus all others.
+template <int kKeys, int kRows, class T>
+HWY_NOINLINE void AddRowRuns(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
+                             int64_t q_stride, int64_t dk, float* HWY_RESTRICT s,
+                             int64_t s_stride) {
+  const hn::FixedTag<float, 4> d4;
+  HWY_ALIGN float run[kRows * 4], lost[kRows * 4] = {};
+  for (int64_t c = kRowRun; c < dk; c += kRowRun) {
+    RowScoresOfRun<kKeys, kRows>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowRun), run,
+                                 4);
+    for (int r = 0; r < kRows; ++r) {
+      float* const to = s + r * s_stride;
+      auto sums = hn::LoadN(d4, to, kKeys), rests = hn::Load(d4, lost + 4 * r);
+      JoinRun(hn::LoadN(d4, run + 4 * r, kKeys), c + kRowRun >= dk, sums, rests);
+      hn::StoreN(sums, d4, to, kKeys);
+      hn::Store(rests, d4, lost + 4 * r);
+    }
+  }
+}
+
+// The same over all channels of a head.
+template <int kKeys, int kRows, class T>
+HWY_INLINE void RowScoresOfHead(const T* HWY_RESTRICT k, int64_t k_stride,
+                                const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
+                                float* HWY_RESTRICT s, int64_t s_stride) {
+  RowScoresOfRun<kKeys, kRows>(k, k_stride, q, q_stride, std::min(dk, kRowRun), s, s_stride);
+  if (dk > kRowRun) AddRowRuns<kKeys, kRows>(k, k_stride, q, q_stride, dk, s, s_stride);
 }
 
 // Keys of P·V that are summed in one chain: half a segment.

@@ -65,8 +65,9 @@ struct WeightsF32 {
 };
 
 // a + b, and what the sum lost to rounding (Knuth 1969, "The Art of Computer Programming", 4.2.2).
-HWY_INLINE VF TwoSum(VF a, VF b, VF& rest) {
-  const VF sum = hn::Add(a, b), of_b = hn::Sub(sum, a), of_a = hn::Sub(sum, of_b);
+template <class V>
+HWY_INLINE V TwoSum(V a, V b, V& rest) {
+  const V sum = hn::Add(a, b), of_b = hn::Sub(sum, a), of_a = hn::Sub(sum, of_b);
   rest = hn::Add(hn::Sub(a, of_a), hn::Sub(b, of_b));
   return sum;
 }

@@ -62,6 +62,7 @@ struct Tile {
   float* o_groups;    // … and as many: those of the groups before, …
   float* m_groups;    // … taken from these maxima. Of geometries that have groups
   uint64_t* faults;   // of those sums: FaultWords
+  float *run, *lost;  // as in Scratch, of all tiles
   RowState state;
   KeyRange* visible;  // [count] keys that each row sees by position
   // per row: the product of both is 2^exponent, which scores must be multiplied by
@@ -75,6 +76,9 @@ struct Tile {
   KeyRange all;  // every row sees these
 };
 
+// Channels of q·k that are summed without compensation (kernels/chains-inl.h).
+constexpr int64_t kRunChannels = 896;
+
 // The row stride in bytes, and its multiples, that puts the rows a tile's micro-kernels read at
 // once into one set of L1: 64 sets of 64 bytes on every x86 and Arm core so far.
 constexpr int64_t kTileAliasing = 4096;
@@ -84,7 +88,8 @@ struct Scratch {
   ScratchHeader* header;
   float *q, *o, *o_groups, *m_groups, *m, *l, *l_rest, *alpha, *exponents, *factors, *row_values;
   KeyRange* visible;
-  float* s[2];  // as many as the engine's pipeline has
+  float* s[2];        // as many as the engine's pipeline has
+  float *run, *lost;  // of heads longer than kRunChannels: S of a run, and what sums of S lost
   float *mask_words, *stage, *k, *v, *v_row;
   uint64_t* poisoned;
   uint64_t* faults;  // of the sums of every tile
@@ -168,6 +173,12 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   w.visible = carver.Take<KeyRange>(g.tiles * rows);
   for (int n = 0; n < Engine::Pipeline::kScoreTiles; ++n)
     w.s[n] = carver.Take<float>(Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys)));
+  // (gradients have products of dv channels, too)
+  const bool has_runs = std::max(g.dk, g.dv) > kRunChannels;
+  for (float** s : {&w.run, &w.lost}) {
+    *s = carver.Take<float>(has_runs ? Lanes::TileFloats(rows, Engine::ScoreColumns(g.block_keys))
+                                     : 0);
+  }
   w.mask_words = carver.Take<float>(
       std::max(Lanes::TileFloats(rows, (g.block_keys + 3) / 4), RoundUp(g.block_keys, kLanes)));
   w.stage = carver.Take<float>(rows * kStageColumns);
@@ -200,6 +211,8 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   tile.o = w.o + o_first;
   tile.o_groups = w.o_groups + (g.has_groups ? o_first : 0);
   tile.faults = w.faults + index * FaultWords(rows, g.dv);
+  tile.run = w.run;
+  tile.lost = w.lost;
   tile.m_groups = w.m_groups + (g.has_groups ? index * rows : 0);
   tile.state = {w.m + index * rows, w.l + index * rows, w.l_rest + index * rows,
                 w.alpha + index * rows};

@@ -12,6 +12,7 @@
 #endif
 
 #include "kernels/amx-inl.h"
+#include "kernels/chains-inl.h"
 #include "kernels/tile_bf16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,7 +30,7 @@ struct TransposedValues {
 
 // A product of matrices that runs in steps: c[r][:] = Σ_x a[r][x] · b[x][:], plus alpha[:] ·
 // c[r][:] where alpha is given, for 16·row_tiles rows r and all queries of a tile; x in ascending
-// order, 16 words a step.
+// order, 16 words a step, in runs of kRunChannels at most.
 struct SteppedProduct {
   const char* a = nullptr;
   int64_t a_stride = 0;  // bytes, from row to row …
@@ -128,6 +129,9 @@ class AmxWork {
   static constexpr int64_t kStep = kAmxTerms<Product>;  // terms of a sum
   static constexpr int64_t kRows = Engine::Lanes::kRows, kRowBytes = kWordBytes * kRows;
   static constexpr int kQueryTiles = kRows / kAmxRows;
+  // Of a run of q·k. A segment of P·V has fewer.
+  static constexpr int64_t kRunSteps = kRunChannels / kStep;
+  static_assert(kRunChannels % kStep == 0 && kRunSteps * kStep > kMostBlockKeys);
 
   // P of the keys from `key` on, of which a word is the first.
   static float* WordsOf(float* p, int64_t key) { return p + key / Product::kTerms * kRows; }
@@ -144,7 +148,7 @@ class AmxWork {
   template <int kRowTiles>
   HWY_INLINE void RunStep(SteppedProduct& p) {
     float* const c0 = p.c;
-    if (p.step == 0) {
+    if (p.step % kRunSteps == 0) {
       t_.template Zero<0>();
       if constexpr (kQueryTiles > 1) t_.template Zero<1>();
       if constexpr (kRowTiles > 1) t_.template Zero<2>();
@@ -164,8 +168,10 @@ class AmxWork {
       t_.template MultiplyAdd<2, 5, 6>(Product());
       if constexpr (kQueryTiles > 1) t_.template MultiplyAdd<3, 5, 7>(Product());
     }
-    if (++p.step < p.steps) return;
-    float* const to = p.alpha == nullptr ? c0 : sums_;
+    const int64_t run = p.step / kRunSteps;
+    const bool is_last = ++p.step == p.steps;
+    if (!is_last && p.step % kRunSteps != 0) return;
+    float* const to = p.alpha == nullptr && run == 0 ? c0 : sums_;
     t_.template Store<0>(to, kRowBytes);
     if constexpr (kQueryTiles > 1) t_.template Store<1>(to + kAmxRows, kRowBytes);
     if constexpr (kRowTiles > 1) {
@@ -174,6 +180,8 @@ class AmxWork {
         t_.template Store<3>(to + kAmxRows * kRows + kAmxRows, kRowBytes);
     }
     if (p.alpha != nullptr) AddSums(kRowTiles * kAmxRows, p.alpha, c0);
+    if (run > 0) JoinRuns(sums_, kRowTiles * kAmxRows * kRows, run == 1, is_last, lost_, c0);
+    if (!is_last) return;
     p.step = 0;
     p.row_tiles -= kRowTiles;
     p.a += kRowTiles * kAmxRows * p.a_stride;
@@ -191,7 +199,9 @@ class AmxWork {
   }
 
   AmxTiles t_;
-  HWY_ALIGN float sums_[2 * kAmxRows * kRows];  // of a segment, on their way to O
+  // Of a segment, on their way to O, or of a run of q·k …
+  HWY_ALIGN float sums_[2 * kAmxRows * kRows];
+  HWY_ALIGN float lost_[2 * kAmxRows * kRows];  // … and what sums of runs lost
   SteppedProduct accumulate_, scores_;
   Ahead* ahead_ = nullptr;
   float *s_begin_ = nullptr, *s_end_ = nullptr;  // S of scores_ that its factor has not reached

@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include "kernels/ahead-inl.h"
+#include "kernels/chains-inl.h"
 #include "kernels/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,10 +31,6 @@ namespace HWY_NAMESPACE {
 // each is held, too.
 constexpr int kTileChannels = kManyRegisters ? 12 : 6;
 constexpr int kTileKeys = kFactorsAreLanes ? 8 : kTileChannels;
-
-// Terms of q·k that are summed in one chain: whole words of any product. Longer heads are sums of
-// such sums: rounding grows with the chain, and Q of a chain stays in L1.
-constexpr int64_t kChain = 128;
 
 // A remainder of n < kMost keys or channels: the instance of that size.
 template <int kMost, class F>
@@ -191,20 +188,28 @@ struct TileLoops {
     const Geometry& g = *part.g;
     const Tile& tile = *part.tile;
     const Span& span = part.span;
+    const int64_t first = Lanes::Index(0, span.first, 0), end = Lanes::Index(0, span.end, 0);
     for (int64_t c = 0; c < g.dk; c += kChain) {
       const float* q = tile.q + Lanes::Index(0, c / kTerms, 0);
-      const int64_t terms = std::min(g.dk - c, kChain);
+      const int64_t terms = std::min(g.dk - c, kChain), run = c / kRunChannels;
+      const bool add = c % kRunChannels != 0;
       const char* from = k.data + span.first * k.stride + kWordBytes * (c / kTerms);
-      float* to = part.s + Lanes::Index(0, span.first, 0);
+      float* const s = run == 0 ? part.s : tile.run;
+      float* to = s + first;
       int64_t n = span.end - span.first;
       for (; n >= kTileKeys;
            n -= kTileKeys, from += kTileKeys * k.stride, to += kTileKeys * Lanes::kRows) {
         ahead.Step();
-        ScoresOf<Product, kTileKeys, kVectors>(from, k.stride, q, terms, tile, c > 0, to);
+        ScoresOf<Product, kTileKeys, kVectors>(from, k.stride, q, terms, tile, add, to);
       }
       WithRemainder<kTileKeys>(n, [&](auto keys) HWY_ATTR {
-        ScoresOf<Product, keys(), kVectors>(from, k.stride, q, terms, tile, c > 0, to);
+        ScoresOf<Product, keys(), kVectors>(from, k.stride, q, terms, tile, add, to);
       });
+      const int64_t behind = c + terms;
+      if (run > 0 && (behind % kRunChannels == 0 || behind == g.dk)) {
+        JoinRuns(tile.run + first, end - first, run == 1, behind == g.dk, tile.lost + first,
+                 part.s + first);
+      }
     }
   }
 
