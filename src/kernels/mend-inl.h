@@ -2,8 +2,8 @@
 // or so small that p·v are subnormal numbers, which have few bits.
 //
 // The hot loops stay plain. A look at O, once an item, finds such sums. The item is then computed
-// again with V times 2⁻⁶⁴ or 2⁶⁴, and takes the place of these sums alone. An infinity or NaN of V
-// stays what it is.
+// again with V times 2⁻⁶⁴ or 2⁶⁴, and takes the place of the sums that this mends alone. An
+// infinity or NaN of V stays what it is.
 #if defined(FOVEA_SRC_KERNELS_MEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_MEND_INL_H_
 #undef FOVEA_SRC_KERNELS_MEND_INL_H_
@@ -68,23 +68,25 @@ HWY_NOINLINE void NoteFaults(const Tile& tile, const Geometry& g) {
   for (int64_t r = 0; r < tile.count; ++r) {
     for (int64_t c = 0; c < g.dv; ++c) {
       const float o = tile.o[Engine::Lanes::Index(r, c, g.dv)];
-      const bool has_fault = !std::isfinite(o) || (o != 0.0f && std::abs(o) < kLeastSum);
-      const int64_t n = r * g.dv + c;
-      faults[1 + n / 64] |= uint64_t{has_fault} << (n % 64);
+      const bool is_large = !std::isfinite(o), is_small = o != 0.0f && std::abs(o) < kLeastSum;
+      const int64_t n = 2 * (r * g.dv + c);
+      faults[1 + n / 64] |= (uint64_t{is_large} | uint64_t{is_small} << 1) << (n % 64);
     }
   }
 }
 
-// O / (l·value_scale) in the place of what has a fault at `out`.
+// O / (l·value_scale) in the place of what has the fault that the scale mends at `out`. (Of the
+// other kind V times the scale may have left the finite numbers.)
 template <class Engine>
 HWY_NOINLINE void MendSums(const Tile& tile, const Geometry& g, const float* inverse,
                            double value_scale, const Destination& out) {
   constexpr double kMost = static_cast<double>(hwy::HighestValue<float>());
   const uint64_t* const faults = tile.faults;
   if (faults[0] == 0) return;
+  const int64_t kind = value_scale > 1 ? 1 : 0;
   for (int64_t r = 0; r < out.count; ++r) {
     for (int64_t c = 0; c < g.dv; ++c) {
-      const int64_t n = r * g.dv + c;
+      const int64_t n = 2 * (r * g.dv + c) + kind;
       if ((faults[1 + n / 64] >> (n % 64) & 1) == 0) continue;
       const double mended = static_cast<double>(tile.o[Engine::Lanes::Index(r, c, g.dv)]) *
                             static_cast<double>(inverse[r]) / value_scale;

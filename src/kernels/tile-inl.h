@@ -147,9 +147,9 @@ class Carver {
 
 constexpr int64_t kStageColumns = 64;
 
-// Words of which the first says whether a tile's sums have faults, and bit r·dv + c of the others
-// whether that of row r and channel c has one.
-HWY_INLINE int64_t FaultWords(int64_t rows, int64_t dv) { return 1 + (rows * dv + 63) / 64; }
+// Words of which the first says whether a tile's sums have faults, and bits 2·(r·dv + c) of the
+// others and the one behind it whether that of row r and channel c is too large, or too small.
+HWY_INLINE int64_t FaultWords(int64_t rows, int64_t dv) { return 1 + (2 * rows * dv + 63) / 64; }
 
 template <class Engine>
 Scratch CarveScratch(const Geometry& g, char* base) {

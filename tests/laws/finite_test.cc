@@ -149,6 +149,27 @@ TEST(SmallValueTest, ASmallChannelBesideLargeOnes) {
   }
 }
 
+// A sum that overflows next to small ones, where pairs are removed: what mends one kind must leave
+// the other alone.
+TEST(SmallValueTest, LargeChannelsBesideSmallOnes) {
+  for (auto [Tq, Tk] : {std::pair(1, 40), std::pair(2, 700), std::pair(30, 90)}) {
+    for (bool removes : {false, true}) {
+      for (double large : {3.3e38, -3.3e38}) {
+        ProblemSpec s = Spec(Tq, Tk);
+        if (removes) s.bias = Axes::kHQK, s.bias_removes = 0.3;
+        RandomProblem p(s, test::BaseSeed());
+        test::Random random(test::BaseSeed());
+        for (int64_t n = 0; n < p.v.size(); ++n) {
+          const int64_t c = n % p.spec.dv;
+          const double x = 0.5 + random.Uniform();
+          p.v.Set(n, c % 3 == 0 ? 1e-32 * x : c % 3 == 1 ? large * std::min(x, 1.0) : x);
+        }
+        ExpectFinite(p);
+      }
+    }
+  }
+}
+
 TEST(LargeValueTest, SplitKeysJoinLargeParts) {
   for (double spread : {0.0, 2.0}) {
     RandomProblem p(Spec(1, 2000), test::BaseSeed());
