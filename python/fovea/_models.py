@@ -14,7 +14,7 @@ import warnings
 import torch
 from transformers import PreTrainedModel
 
-from . import _operator
+from . import _adapters, _operator
 
 _names: set[str] = set()  # those that are registered
 _with_numbers: set[str] = set()  # model types whose layers add masks to scores
@@ -102,13 +102,25 @@ def state_of(model: PreTrainedModel) -> tuple[str, str]:
             return "refused", f"{name}: {', '.join(own)} computes attention itself, not by transformers' AttentionInterface"
         return "refused", f"{name} has no layer that computes attention by transformers' AttentionInterface"
     for _, kind, module, owner in layers:
-        if kind == "interface" and not owner._supports_sdpa:
+        if kind == "interface" and not getattr(module, "takes_booleans", owner._supports_sdpa):
             _with_numbers.add(_config_of(module, owner).model_type)
     if own:
         paths = [path for path, kind, _, _ in layers if kind == "own"]
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
         return "partly", f"{name}: {', '.join(own)} computes attention itself ({shown}); the other layers run on Fovea"
     return "fovea", ""
+
+
+def _adapt(model: PreTrainedModel) -> None:
+    """Layers that have an adapter take or leave it."""
+
+    def walk(module, owner):
+        owner = module if isinstance(module, PreTrainedModel) else owner
+        _adapters.adapt(module, _config_of(module, owner)._attn_implementation in _names)
+        for child in module.children():
+            walk(child, owner)
+
+    walk(model, model)
 
 
 def _judge(model: PreTrainedModel) -> None:
@@ -144,6 +156,9 @@ def _check_class(cls: type, implementation) -> None:
         return
     for name, value in vars(sys.modules[cls.__module__]).items():
         if isinstance(value, dict) and "eager" in value and implementation not in value and all(isinstance(layer, type) for layer in value.values()):
+            if _adapters.adapted(value["eager"]) is not None:
+                value[implementation] = value["eager"]  # which becomes the other when the model is whole
+                continue
             raise ValueError(f'attn_implementation="{implementation}" is refused: {cls.__name__} has classes of layers that compute attention themselves ({name})')
 
 
@@ -155,6 +170,12 @@ def watch(name: str) -> None:
     PreTrainedModel._fovea_watches = True
     post_init, set_implementation, check = PreTrainedModel.post_init, PreTrainedModel.set_attn_implementation, PreTrainedModel.get_correct_attn_implementation
 
+    can_set = PreTrainedModel._can_set_attn_implementation.__func__
+
+    @functools.wraps(can_set)
+    def can_set_attn_implementation(cls):
+        return can_set(cls) or cls.__module__ in _adapters.MODULES
+
     @functools.wraps(check)
     def get_correct_attn_implementation(self, requested_attention, *arguments, **keywords):
         _check_class(type(self), requested_attention)
@@ -164,6 +185,7 @@ def watch(name: str) -> None:
     def judged_post_init(self):
         post_init(self)
         if _told(self) and not _is_part(self):
+            _adapt(self)
             _judge(self)
 
     @functools.wraps(set_implementation)
@@ -171,6 +193,7 @@ def watch(name: str) -> None:
         configs = [self.config] + [module.config for module in self.modules() if isinstance(module, PreTrainedModel)]
         before = [(config, config._attn_implementation_internal) for config in configs]
         result = set_implementation(self, attn_implementation, *arguments, **keywords)
+        _adapt(self)
         wanted = attn_implementation.values() if isinstance(attn_implementation, dict) else [attn_implementation]
         if _names & {word for word in wanted if isinstance(word, str)}:
             try:
@@ -178,9 +201,11 @@ def watch(name: str) -> None:
             except ValueError:
                 for config, implementation in before:
                     config._attn_implementation_internal = implementation
+                _adapt(self)
                 raise
         return result
 
+    PreTrainedModel._can_set_attn_implementation = classmethod(can_set_attn_implementation)
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
     PreTrainedModel.post_init = judged_post_init
     PreTrainedModel.set_attn_implementation = set_attn_implementation

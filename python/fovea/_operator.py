@@ -11,7 +11,9 @@ is an error, gradients among it: who may fall back to PyTorch asks why_not first
 
 from __future__ import annotations
 
+import ctypes
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch.autograd import forward_ad
@@ -20,6 +22,7 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 from . import _core
 
 ODD_SHAPES = "the shapes are those of PyTorch's function alone"
+ODD_SCALE = "the scale is no number of float32"
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -48,6 +51,20 @@ def threads() -> int:
     return min(_core.get_threads(), torch.get_num_threads())
 
 
+# ---------------------------------------------------------------- PyTorch's functions in C
+
+
+def connect() -> None:
+    """Gives the compiled module PyTorch's C functions, which this PyTorch must have."""
+    library = ctypes.CDLL(torch._C.__file__)  # which has its symbols, and those of the libraries that it is linked with
+
+    def address(name):
+        return ctypes.cast(getattr(library, name, None), ctypes.c_void_p).value or 0
+
+    if (missing := _core._connect(address)) is not None:
+        raise RuntimeError(f"fovea.torch needs the C function {missing}, which PyTorch {torch.__version__} lacks")
+
+
 # ---------------------------------------------------------------- what Fovea computes
 
 
@@ -67,10 +84,12 @@ def refuse_gradients(*tensors: torch.Tensor | None) -> None:
         raise ValueError(f"fovea::attention has no derivative: {reason}")
 
 
-def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False) -> str | None:
+def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None) -> str | None:
     """The reason why PyTorch must compute this, or None."""
     if dropout_p > 0.0:
         return "dropout is not supported"
+    if isinstance(scale, float) and not is_float32(scale):
+        return ODD_SCALE
     autocast = torch.is_autocast_enabled("cpu")  # casts what is no float64 to one type
     for x in (query, key, value):
         if not x.is_cpu:
@@ -91,6 +110,11 @@ def why_not(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False) -
         if not attn_mask.is_cpu or attn_mask.layout is not torch.strided or attn_mask.is_nested:
             return "the mask is no dense tensor on the CPU"
     return gradients_asked(query, key, value, attn_mask)
+
+
+def is_float32(x: float) -> bool:
+    """Whether it is 0 or stays a number that is not."""
+    return x == 0 or 2.0**-149 <= abs(x) < 2.0**128
 
 
 def shapes_fit(query, key, value, attn_mask, enable_gqa) -> bool:
@@ -139,12 +163,12 @@ def _extended_on_cpu(query, key, value, attn_mask=None, is_causal=False, scale=N
     return on_cpu(query, key, value, attn_mask, is_causal, scale, enable_gqa, options)
 
 
-def on_cpu(query, key, value, attn_mask, is_causal, scale, enable_gqa, options=None, second=0):
-    """Now, on tensors in the CPU's memory. With second = 2: the result and weights, of which there are none."""
+def on_cpu(query, key, value, attn_mask, is_causal, scale, enable_gqa, options=None, wants_weights=False):
+    """Now, on tensors in the CPU's memory; or the result and weights, of which there are none."""
     if torch.is_grad_enabled() or forward_ad._current_level >= 0:
         refuse_gradients(query, key, value, attn_mask)
-    if query.dim() == 4:
-        result = _core._operator(query, key, value, attn_mask, is_causal, scale, enable_gqa, threads(), second, options, None)
+    if query.dim() in (3, 4):
+        result = _core._operator(query, key, value, attn_mask, is_causal, scale, enable_gqa, threads(), wants_weights, options, None)
         if result is not None:
             return result
     if not shapes_fit(query, key, value, attn_mask, enable_gqa):
@@ -165,8 +189,8 @@ def on_cpu(query, key, value, attn_mask, is_causal, scale, enable_gqa, options=N
         query, key, value = (x.expand(target.shape[0], *x.shape[1:]) for x in (query, key, value))
     heads = max(key.shape[1], value.shape[1])  # views with stride 0 where they differ
     key, value = (x.expand(x.shape[0], heads, *x.shape[2:]) for x in (key, value))
-    _core._operator(query, key, value, attn_mask, is_causal, scale, True, threads(), 0, options, target)
-    return (out, no_weights(out, weights_shape)) if second else out
+    _core._operator(query, key, value, attn_mask, is_causal, scale, True, threads(), False, options, target)
+    return (out, no_weights(out, weights_shape)) if wants_weights else out
 
 
 def no_weights(out, shape):
@@ -174,6 +198,7 @@ def no_weights(out, shape):
     return out.new_full((1,), torch.nan).expand(shape)
 
 
+connect()
 if "_library" in globals():
     _library._destroy()  # of this module before it was loaded anew
 _library = torch.library.Library("fovea", "FRAGMENT")
@@ -185,6 +210,18 @@ _library.define(
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 attention, extended = torch.ops.fovea.attention.default, torch.ops.fovea.attention.extended
+
+# For tests: what is called behind each run of one of Fovea's kernels, which this operator brings to Python from those that know no Python.
+_library.define("observed(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale, Tensor out) -> ()")
+_library.impl("observed", lambda *arguments: _observer(*arguments), "CPU")
+_observer: Callable[..., object] = print
+
+
+def observe(observer: Callable[..., object] | None) -> None:
+    """observer(query, key, value, attn_mask, is_causal, scale, out), or None."""
+    global _observer
+    _observer = observer or print
+    _core._observe(observer)
 
 
 def _fake(query, key, value, *_, **__):

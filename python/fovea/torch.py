@@ -65,7 +65,7 @@ def scaled_dot_product_attention(
                 return _op(query, key, value, attn_mask, is_causal, scale, enable_gqa)
             except (NotImplementedError, TypeError, ValueError):
                 pass
-        reason = _operator.why_not(query, key, value, attn_mask, dropout_p, is_causal)
+        reason = _operator.why_not(query, key, value, attn_mask, dropout_p, is_causal, scale)
         if reason is None:
             if _operator.shapes_fit(query, key, value, attn_mask, enable_gqa):
                 return _op(query, key, value, attn_mask, is_causal, scale, enable_gqa)

@@ -204,7 +204,7 @@ def attention_forward(
         if (is_causal if is_causal is not None else getattr(module, "is_causal", True)) and query.shape[2] > 1:
             numbers["causal"] = "top-left"
 
-    reason = _operator.why_not(query, key, value, mask, dropout) or _operator.gradients_asked(position_bias, s_aux, sinks)
+    reason = _operator.why_not(query, key, value, mask, dropout, scale=scaling) or _operator.gradients_asked(position_bias, s_aux, sinks)
     if reason is None and weights and (torch.compiler.is_compiling() or torch.jit.is_tracing()):
         reason = "weights are asked for in a graph"
     if reason is not None:

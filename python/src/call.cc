@@ -152,8 +152,7 @@ void Call::BorrowOutputs(const int64_t (&sizes)[kAxes]) {
             view.rank = row.shape.rank - lacked;
             for (int a = 0; a < view.rank; ++a)
               view.shape[a] = sizes[static_cast<int>(row.shape.axes[a + lacked])];
-            const bool swapped = bthd || QueriesFirst(row);
-            if (swapped) std::swap(view.shape[1 - lacked], view.shape[2 - lacked]);
+            if (bthd) std::swap(view.shape[1 - lacked], view.shape[2 - lacked]);
             int64_t step = SizeOf(view.dtype);
             for (int a = view.rank; a-- > 0;) {
               view.stride[a] = step;
@@ -164,15 +163,9 @@ void Call::BorrowOutputs(const int64_t (&sizes)[kAxes]) {
           }
           if (lacked != 0 && view.rank == row.shape.rank - 1) view = Lifted(view);
           if (bthd && view.rank == 4) view = SwapAxes(view, 1, 2);
-          if (!given.is_valid() && QueriesFirst(row)) view = SwapAxes(view, 1 - lacked, 2 - lacked);
         }
       },
       problem_);
-}
-
-// lse as PyTorch's own kernels lay it.
-bool Call::QueriesFirst(const TensorRow& row) const {
-  return options_.for_dispatcher && row.shape.rank == 3 && row.role == Role::kOutput;
 }
 
 int Call::LackedAxes(const TensorRow& row) const {
@@ -233,15 +226,6 @@ void Call::Allocate() {
           std::copy(view.shape, view.shape + view.rank, shape);
           if (options_.out_bthd && HasLayout(row)) std::swap(shape[1], shape[2]);
           const int lacked = LackedAxes(row);
-          if (QueriesFirst(row)) {
-            int64_t dense[kMaxRank], strides[kMaxRank];
-            std::copy(view.shape, view.shape + view.rank, dense);
-            std::swap(dense[1], dense[2]);
-            for (int a = 0; a < view.rank; ++a) strides[a] = view.stride[a] / SizeOf(view.dtype);
-            output = EmptyTorch(view.dtype, view.rank - lacked, dense + lacked, shape + lacked,
-                                strides + lacked, &view.data);
-            return;
-          }
           output = Empty(library_, view.dtype, view.rank - lacked, shape + lacked, &view.data);
         }
       },

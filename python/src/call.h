@@ -35,7 +35,6 @@ class Call {
   void BorrowOutputs(const int64_t (&sizes)[kAxes]);
   // 1 where the caller's arrays lack the row's first axis, B.
   int LackedAxes(const TensorRow& row) const;
-  bool QueriesFirst(const TensorRow& row) const;
   void CheckOverlap() const;
 
   const Options& options_;

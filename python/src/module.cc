@@ -3,10 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <chrono>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -14,14 +10,17 @@
 #include "call.h"
 #include "cpus.h"
 #include "errors.h"
-#include "fovea/merge.h"
+#include "flash_kernel.h"
 #include "fovea/version.h"
 #include "gil.h"
+#include "math_kernel.h"
+#include "merging.h"
 #include "numbers.h"
 #include "operator.h"
-#include "overlap.h"
+#include "plans.h"
 #include "pool.h"
 #include "running.h"
+#include "torch_api.h"
 
 namespace fovea::python {
 namespace {
@@ -76,255 +75,12 @@ cannot compute. On an error nothing was written.
 
 Thread safety: may be called from any threads at the same time; the GIL is released while it computes. Arrays must not be written meanwhile.)";
 
-const char* const kPlanDoc =
-    R"(How a problem will be computed, kept for many runs: Plan(q, k, v, **keywords) with the keywords of attention().
-
-A plan binds shapes, types, lengths, offsets, causal and window, and which arrays are present; run() refuses what differs. Data, strides, scale and softcap may
-change, and which score_function it is, but not whether there is one. It keeps references to what the keywords hold (masks, lengths, functions, …) and none to q, k, v.
-Further keywords:
-  max_queries, max_keys   the largest Tq and Tk that update() will be asked for
-  fixed_mask              the mask's contents do not change until the next update(): where it removes what is noted once
-  fixed_bias              where the bias is -inf or 0 does not change until the next update(): noted once; its other values may change
-
-Thread safety: run() may be called from several threads at the same time; update() waits until no run is under way.)";
-
 nb::object Attention(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
   Options options;
   options.Read(keywords, Options::Kind::kAttention);
   Call call(q, k, v, options);
-  Plan plan;
-  Status status;
-  {
-    const WithoutGil release;
-    status = Plan::Create(call.problem(), options.plan, &plan);
-  }
-  Check(status);
-  call.Allocate();
-  bool interrupted;
-  {
-    WithoutGil release;
-    status = RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads),
-                     &release, &interrupted);
-  }
-  if (interrupted) throw nb::python_error();
-  Check(status);
+  RunOnce(&call, options);
   return call.Results();
-}
-
-template <class Function>
-double Least(int repeats, Function function) {
-  double least = 1e9;
-  for (int round = 0; round < 5; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < repeats; ++i) Check(function());
-    least = std::min(
-        least,
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
-  }
-  return least;
-}
-
-// Seconds of one call in C++, plan and workspace included.
-double TimeAttention(nb::handle q, nb::handle k, nb::handle v, int repeats) {
-  const Options options;
-  Call call(q, k, v, options);
-  call.Allocate();
-  return Least(repeats, [&] { return fovea::Attention(call.problem()); });
-}
-
-class PlanObject {
- public:
-  PlanObject(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
-    options_.Read(keywords, Options::Kind::kPlan);
-    const Call call(q, k, v, options_);
-    Describe(call, keywords);
-    if (options_.plan.max_queries == 0) keywords_["max_queries"] = call.problem().q.shape[2];
-    if (options_.plan.max_keys == 0) keywords_["max_keys"] = call.problem().k.shape[2];
-    Status status;
-    {
-      const WithoutGil release;
-      status = Plan::Create(call.problem(), options_.plan, &plan_);
-      if (status.ok()) cost_ = plan_.cost();
-    }
-    Check(status);
-  }
-
-  void Update(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
-    Options options = options_;
-    options.Read(keywords, Options::Kind::kRun);
-    const Call call(q, k, v, options);
-    Status status;
-    {
-      // The lock is taken without the GIL, which those who hold the lock need to let go of it.
-      const WithoutGil release;
-      std::unique_lock<std::shared_mutex> lock(mutex_);
-      status = plan_.Update(call.problem());
-      if (status.ok()) cost_ = plan_.cost();
-    }
-    Check(status);
-    options_ = std::move(options);
-    Describe(call, keywords);
-  }
-
-  // Of a plan without data: (function, arguments) that make it again.
-  nb::object Reduce() const {
-    if (options_.score.function.present()) {
-      Raise(PyExc_TypeError,
-            "a plan with a score_function, which is an address in this process, cannot be pickled "
-            "or copied");
-    }
-    return nb::make_tuple(nb::module_::import_("fovea._plan").attr("plan_of"),
-                          nb::make_tuple(tensors_, keywords_));
-  }
-
-  nb::object Run(nb::handle q, nb::handle k, nb::handle v, const nb::kwargs& keywords) {
-    // A copy, whose references outlive the run: update() may replace options_ while the GIL is
-    // released.
-    Options options = options_;
-    options.Read(keywords, Options::Kind::kRun);
-    Call call(q, k, v, options);
-    call.Allocate();
-    Status status;
-    bool interrupted;
-    {
-      WithoutGil release;
-      std::shared_lock<std::shared_mutex> lock(mutex_);
-      status = RunHere(plan_, call.problem(), call.library(), ThreadsFor(cost_, options.threads),
-                       &release, &interrupted);
-    }
-    if (interrupted) throw nb::python_error();
-    Check(status);
-    return call.Results();
-  }
-
-  // Seconds of one run in C++, without Python: the least of five rounds.
-  double TimeRun(nb::handle q, nb::handle k, nb::handle v, int repeats) {
-    Call call(q, k, v, options_);
-    call.Allocate();
-    return Least(repeats, [&] {
-      bool interrupted;
-      WithoutGil release;
-      const Status status = RunHere(plan_, call.problem(), call.library(),
-                                    ThreadsFor(cost_, options_.threads), &release, &interrupted);
-      return interrupted ? Status(StatusCode::kInvalidArgument, "interrupted") : status;
-    });
-  }
-
-  std::string ToString() const { return plan_.ToString(); }
-  const char* target() const { return Name(plan_.target()); }
-  const char* engine() const { return Name(plan_.engine()); }
-  const char* product() const { return Name(plan_.product()); }
-  double flops() const { return cost_.flops; }
-  double kv_bytes() const { return cost_.kv_bytes; }
-  double pairs() const { return cost_.pairs; }
-  int64_t tasks() const { return cost_.tasks; }
-  size_t WorkspaceBytes(nb::handle threads) const {
-    return plan_.WorkspaceBytes(SmallInteger(threads, "threads", "an integer"));
-  }
-
- private:
-  void Describe(const Call& call, const nb::kwargs& keywords) {
-    const auto tensor = [&](const TensorView& view) {
-      nb::list shape;
-      for (int a = call.lifted() ? 1 : 0; a < view.rank; ++a) shape.append(view.shape[a]);
-      return nb::make_tuple(nb::tuple(shape), Name(view.dtype));
-    };
-    const Problem& problem = call.problem();
-    tensors_ = nb::make_tuple(tensor(problem.q), tensor(problem.k), tensor(problem.v));
-    for (auto [name, value] : keywords) keywords_[name] = value;
-  }
-
-  Options options_;
-  nb::object tensors_;  // shapes [B, H, T, d] and types of q, k and v
-  nb::dict keywords_;   // all that it was made and updated with
-  Plan plan_;
-  Cost cost_;
-  std::shared_mutex mutex_;
-};
-
-bool Same(const TensorView& a, const TensorView& b) {
-  bool same = a.data == b.data && a.rank == b.rank;
-  for (int axis = 0; axis < a.rank; ++axis) {
-    same = same && a.shape[axis] == b.shape[axis] &&
-           (a.stride[axis] == b.stride[axis] || a.shape[axis] == 1);
-  }
-  return same;
-}
-
-// A part is read where the result is written, so that out and lse may be those of a part; nothing
-// else may be shared.
-void RefuseOverlap(const std::vector<PartialState>& parts, const TensorView& out,
-                   const TensorView& lse) {
-  const auto refuse = [](const char* what, const TensorView& a, const TensorView& b,
-                         bool may_be_same) {
-    if ((may_be_same && Same(a, b)) || !Overlap(a, b)) return;
-    Raise(PyExc_ValueError,
-          std::string(what) +
-              " overlap, expected an output in memory of its own, or that of one part");
-  };
-  refuse("out and lse", out, lse, false);
-  for (const PartialState& part : parts) {
-    refuse("out and out of a part", out, part.out, true);
-    refuse("out and lse of a part", out, part.lse, false);
-    refuse("lse and lse of a part", lse, part.lse, true);
-    refuse("lse and out of a part", lse, part.out, false);
-  }
-}
-
-// (out, lse) of the union of disjoint key sets.
-nb::object MergeParts(nb::handle parts, nb::handle out, nb::handle lse) {
-  Borrower borrower;
-  std::vector<PartialState> states;
-  Library library = Library::kNumpy;
-  int drop = 0;
-  for (nb::handle part : parts) {
-    if ((!PyTuple_Check(part.ptr()) && !PyList_Check(part.ptr())) || nb::len(part) != 2) {
-      Raise(PyExc_TypeError, "parts: expected pairs (out, lse)");
-    }
-    const nb::object part_out = part[0], part_lse = part[1];
-    PartialState state;
-    state.out = borrower.Input(part_out, "out of a part");
-    state.lse = borrower.Input(part_lse, "lse of a part");
-    if (states.empty()) {
-      library = LibraryOf(part_out);
-      drop = state.out.rank == 3 && state.lse.rank == 2 ? 1 : 0;
-    }
-    states.push_back(state);
-  }
-  const auto lift = [drop](auto view, int rank) {
-    if (drop == 0 || view.rank != rank - 1) return view;
-    for (int a = rank - 1; a > 0; --a)
-      view.shape[a] = view.shape[a - 1], view.stride[a] = view.stride[a - 1];
-    view.shape[0] = 1, view.stride[0] = 0, view.rank = rank;
-    return view;
-  };
-  for (PartialState& state : states) state.out = lift(state.out, 4), state.lse = lift(state.lse, 3);
-
-  const auto result = [&](nb::handle given, const char* name, int rank, const TensorView* like,
-                          nb::object* object) {
-    if (!given.is_none()) {
-      *object = nb::borrow(given);
-    } else {
-      int64_t shape[kMaxRank] = {};
-      for (int a = 0; like != nullptr && a < rank; ++a) shape[a] = like->shape[a];
-      void* data;
-      *object = Empty(library, DType::kF32, rank - drop, shape + drop, &data);
-    }
-    return lift(borrower.Output(*object, name), rank);
-  };
-  nb::object out_object, lse_object;
-  const MutableTensorView out_view =
-      result(out, "out", 4, states.empty() ? nullptr : &states[0].out, &out_object);
-  const MutableTensorView lse_view =
-      result(lse, "lse", 3, states.empty() ? nullptr : &states[0].lse, &lse_object);
-  if (!out.is_none() || !lse.is_none()) RefuseOverlap(states, out_view, lse_view);
-  Status status;
-  {
-    const WithoutGil release;
-    status = fovea::Merge(states.data(), static_cast<int64_t>(states.size()), out_view, lse_view);
-  }
-  Check(status);
-  return nb::make_tuple(out_object, lse_object);
 }
 
 nb::object Slopes(nb::handle given_heads, nb::handle given_max_bias) {
@@ -388,47 +144,19 @@ NB_MODULE(_core, m) {
   m.def("attention", &Attention, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("kwargs"), kAttentionDoc);
 
-  nb::class_<PlanObject>(m, "Plan", kPlanDoc)
-      .def(nb::init<nb::handle, nb::handle, nb::handle, const nb::kwargs&>(), nb::arg("q").none(),
-           nb::arg("k").none(), nb::arg("v").none(), nb::arg("kwargs"))
-      .def("run", &PlanObject::Run, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
-           nb::arg("kwargs"),
-           "Runs the plan on these tensors; keywords as of attention(), over those that the plan "
-           "was made with. Returns as attention() "
-           "does.")
-      .def("update", &PlanObject::Update, nb::arg("q").none(), nb::arg("k").none(),
-           nb::arg("v").none(), nb::arg("kwargs"),
-           "Plans again, in place, for new lengths, offsets, Tq and Tk within max_queries and "
-           "max_keys. On an error the plan is as it was.")
-      .def("workspace_bytes", &PlanObject::WorkspaceBytes, nb::arg("threads") = 1,
-           "Bytes of scratch memory that a run with so many threads uses.")
-      .def_prop_ro("isa", &PlanObject::target, "The instruction set.")
-      .def_prop_ro("engine", &PlanObject::engine, "'tile' or 'row'.")
-      .def_prop_ro("product", &PlanObject::product, "'f32' or 'bf16'.")
-      .def_prop_ro("flops", &PlanObject::flops,
-                   "Floating-point operations, 2·pairs·(dk + dv), pairs counted as visible ones.")
-      .def_prop_ro("kv_bytes", &PlanObject::kv_bytes,
-                   "Bytes of K and V that are read at least once.")
-      .def_prop_ro("pairs", &PlanObject::pairs, "Visible (query, key) pairs over all heads.")
-      .def_prop_ro("tasks", &PlanObject::tasks, "More threads than this cannot help.")
-      .def("__reduce__", &PlanObject::Reduce)
-      .def("_time_run", &PlanObject::TimeRun, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-           nb::arg("repeats"))
-      .def("__str__", &PlanObject::ToString);
-
+  BindPlans(m);
   m.def("_operator", &RunOperator, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("attn_mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("groups"),
-        nb::arg("threads"), nb::arg("second"), nb::arg("options").none(), nb::arg("out").none());
+        nb::arg("threads"), nb::arg("wants_weights"), nb::arg("options").none(),
+        nb::arg("out").none());
+  m.def("_observe", &Observe, nb::arg("observer").none());
+  m.def("_connect", &ConnectToTorch, nb::arg("functions"));
+  m.def("_take_flash", &TakeFlash);
+  m.def("_leave_flash", &LeaveFlash);
+  m.def("_math_kernel", &MathKernel, nb::arg("slow"), nb::arg("plain"));
+  m.def("_kernel_runs", &KernelRuns);
   m.def("_cpu_quota", &CpuQuota, nb::arg("root"));
-  m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-        nb::arg("repeats"));
-  m.def(
-      "merge", &MergeParts, nb::arg("parts"), nb::arg("out") = nb::none(),
-      nb::arg("lse") = nb::none(),
-      R"(The attention state (out, lse) over the union of disjoint key sets, from the states of each: [(out, lse), …].
-
-out is float32 [B, Hq, Tq, dv], lse float32 [B, Hq, Tq], as attention(…, return_lse=True) gives them; all parts have the same shapes. A part with lse −inf counts for
-nothing. Parts merge in the order given, so results are repeatable. `out` and `lse` are arrays to write instead of new ones, and may be those of one part.)");
+  BindMerging(m);
   m.def(
       "alibi_slopes", &Slopes, nb::arg("heads"), nb::arg("max_bias") = 8.0f,
       "The standard ALiBi slopes of so many query heads, float32 [heads] (Press et al. 2021, §3).");

@@ -1,9 +1,9 @@
 #include "numbers.h"
 
-#include <cfloat>
 #include <climits>
-#include <cmath>
 #include <string>
+
+#include "src/narrow.h"
 
 namespace fovea::python {
 namespace {
@@ -56,7 +56,7 @@ int SmallInteger(nb::handle value, const char* name, const char* expected) {
   return static_cast<int>(number);
 }
 
-float Float(nb::handle value, const char* name, const char* expected, bool zero_means_none) {
+float Float(nb::handle value, const char* name, const char* expected) {
   if (!PyFloat_Check(value.ptr()) && !PyLong_Check(value.ptr())) {
     if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) ||
         PyComplex_Check(value.ptr()) || KindOf(value) == 'c' || !IsScalar(value)) {
@@ -64,20 +64,17 @@ float Float(nb::handle value, const char* name, const char* expected, bool zero_
     }
   }
   const double number = PyFloat_AsDouble(value.ptr());
+  bool beyond_doubles = false;
   if (number == -1 && PyErr_Occurred() != nullptr) {
-    const bool too_large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
+    beyond_doubles = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
     PyErr_Clear();
-    if (!too_large) RaiseKind(value, name, expected);
-    Raise(PyExc_ValueError,
-          std::string(name) + " = " + Repr(value) + ", expected a number that float32 can hold");
+    if (!beyond_doubles) RaiseKind(value, name, expected);
   }
-  const double magnitude = std::fabs(number);
-  if ((std::isfinite(number) && magnitude > FLT_MAX) ||
-      (zero_means_none && number != 0 && static_cast<float>(number) == 0)) {
-    Raise(PyExc_ValueError,
-          std::string(name) + " = " + Repr(value) + ", expected a number that float32 can hold");
+  float narrow = 0;
+  if (beyond_doubles || !Narrow(number, &narrow)) {
+    Raise(PyExc_ValueError, std::string(name) + " = " + Repr(value) + ", expected " + kFloatRange);
   }
-  return static_cast<float>(number);
+  return narrow;
 }
 
 bool IsBool(nb::handle value, bool* result) {

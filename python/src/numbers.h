@@ -18,9 +18,8 @@ int64_t Integer(nb::handle value, const char* name, const char* expected);
 int SmallInteger(nb::handle value, const char* name, const char* expected);
 
 // By __float__ or __index__, as float() does, but strings, complex numbers and arrays with axes are
-// none. ValueError where a finite number is beyond float32, checked before it is narrowed; a number
-// that is too small becomes 0 unless `zero_means_none`: then it is a ValueError too.
-float Float(nb::handle value, const char* name, const char* expected, bool zero_means_none = false);
+// none. ValueError for what Narrow of src/narrow.h refuses: numbers that would be infinity or 0.
+float Float(nb::handle value, const char* name, const char* expected);
 
 // True, False and NumPy's. False where the value is neither.
 bool IsBool(nb::handle value, bool* result);

@@ -1,50 +1,31 @@
 #include "operator.h"
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <cstring>
 #include <limits>
 
 #include "call.h"
-#include "gil.h"
 #include "numbers.h"
 #include "running.h"
 
 namespace fovea::python {
 namespace {
 
-// Whether the shapes are those that need no preparation.
-bool Fits(const Problem& problem, bool groups, bool has_out, bool same_sizes) {
-  const TensorView &q = problem.q, &k = problem.k, &v = problem.v;
-  const bool ranks = q.rank == 4 && k.rank == 4 && v.rank == 4;
-  const bool sizes = q.shape[0] == k.shape[0] && std::equal(k.shape, k.shape + 3, v.shape) &&
-                     q.shape[3] == k.shape[3] && (!same_sizes || k.shape[3] == v.shape[3]) &&
-                     q.shape[3] > 0 && v.shape[3] > 0;
-  const bool heads = k.shape[1] == 1 || q.shape[1] == k.shape[1] ||
-                     (groups && k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0);
-  bool dense = true;
-  int64_t step = SizeOf(q.dtype);
-  for (int a = q.rank; a-- > 0;) {
-    dense = dense && (q.stride[a] == step || q.shape[a] == 1);
-    step *= q.shape[a];
-  }
-  return ranks && sizes && heads && (dense || has_out);
-}
+std::atomic<uint64_t> runs{0};
+std::atomic<bool> observed{false};
+PyObject* observer = nullptr;  // guarded by the GIL
 
-// PyTorch's backward pass takes exp(score − lse): with −inf that would be NaN.
-void ZeroWhereEmpty(const MutableTensorView& lse) {
-  // dense in whatever order
-  float* const begin = static_cast<float*>(lse.data);
-  const int64_t n = lse.shape[0] * lse.shape[1] * lse.shape[2];
-  std::replace(begin, begin + n, -std::numeric_limits<float>::infinity(), 0.0f);
-}
-
-nb::object NoWeights(const Problem& problem) {
+// [B, H, Tq, Tk], or without B.
+nb::object NoWeights(const Call& call) {
   static constexpr int64_t kOne[kMaxRank] = {1, 1, 1, 1}, kZero[kMaxRank] = {};
+  const Problem& problem = call.problem();
   const int64_t shape[] = {problem.q.shape[0], problem.q.shape[1], problem.q.shape[2],
                            problem.k.shape[2]};
+  const int lacked = call.lifted() ? 1 : 0;
   void* data;
-  nb::object weights = EmptyTorch(problem.q.dtype, 4, kOne, shape, kZero, &data);
+  nb::object weights =
+      EmptyTorch(problem.q.dtype, kMaxRank - lacked, kOne, shape + lacked, kZero, &data);
   if (problem.q.dtype == DType::kF32) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(data, &nan, sizeof nan);
@@ -55,15 +36,50 @@ nb::object NoWeights(const Problem& problem) {
   return weights;
 }
 
+// Of heads without a batch PyTorch lets no mask add one.
+bool MaskFits(const Call& call) {
+  const Score& score = call.problem().score;
+  return !call.lifted() || (score.mask.rank <= 3 && score.bias.rank <= 3);
+}
+
 }  // namespace
 
+bool IsDense(const TensorView& view) {
+  bool dense = true;
+  int64_t step = SizeOf(view.dtype);
+  for (int a = view.rank; a-- > 0;) {
+    dense = dense && (view.stride[a] == step || view.shape[a] == 1);
+    step *= view.shape[a];
+  }
+  return dense;
+}
+
+bool FitsPyTorch(const Problem& problem, bool groups) {
+  const TensorView &q = problem.q, &k = problem.k, &v = problem.v;
+  const bool ranks = q.rank == 4 && k.rank == 4 && v.rank == 4;
+  const bool sizes = q.shape[0] == k.shape[0] && std::equal(k.shape, k.shape + 3, v.shape) &&
+                     q.shape[3] == k.shape[3] && q.shape[3] > 0 && v.shape[3] > 0;
+  const bool heads = k.shape[1] == 1 || q.shape[1] == k.shape[1] ||
+                     (groups && k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0);
+  return ranks && sizes && heads;
+}
+
+uint64_t KernelRuns() { return runs.load(); }
+void CountRun() { runs.fetch_add(1, std::memory_order_relaxed); }
+
+void Observe(nb::handle given) {
+  observed.store(!given.is_none());
+  Py_XDECREF(observer);
+  observer = given.is_none() ? nullptr : given.inc_ref().ptr();
+}
+bool IsObserved() { return observed.load(std::memory_order_relaxed); }
+
 nb::object RunOperator(nb::handle q, nb::handle k, nb::handle v, nb::handle attn_mask, bool causal,
-                       nb::handle scale, bool groups, int threads, int second, nb::handle more,
-                       nb::handle out) {
+                       nb::handle scale, bool groups, int threads, bool wants_weights,
+                       nb::handle more, nb::handle out) {
   static const size_t mask_row = TensorOf("mask"), bias_row = TensorOf("bias"),
-                      out_row = TensorOf("out"), lse_row = TensorOf("lse");
+                      out_row = TensorOf("out");
   static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
-  const bool wants_lse = second == static_cast<int>(Second::kLogSumExp);
   Options options;
   options.for_dispatcher = true;
   if (!more.is_none()) options.Read(nb::borrow<nb::kwargs>(more), Options::Kind::kAttention);
@@ -82,31 +98,21 @@ nb::object RunOperator(nb::handle q, nb::handle k, nb::handle v, nb::handle attn
     row = nb::borrow(attn_mask);
   }
   if (!out.is_none()) options.arrays[out_row] = nb::borrow(out);
-  options.wanted[lse_row] = wants_lse;
 
   Call call(q, k, v, options);
-  // With `out` and nothing else it was prepared, and the library says what is wrong with it.
-  const bool prepared = !out.is_none() && !wants_lse;
-  if (!prepared && !Fits(call.problem(), groups, !out.is_none(), wants_lse)) return nb::none();
-  Plan plan;
-  Status status;
-  {
-    const WithoutGil release;
-    status = Plan::Create(call.problem(), options.plan, &plan);
+  // With `out` it was prepared, and the library says what is wrong with it.
+  const bool repeated = groups && !call.lifted();
+  if (out.is_none() &&
+      !(FitsPyTorch(call.problem(), repeated) && IsDense(call.problem().q) && MaskFits(call))) {
+    return nb::none();
   }
-  Check(status);
-  call.Allocate();
-  bool interrupted;
-  {
-    WithoutGil release;
-    status = RunHere(plan, call.problem(), call.library(), ThreadsFor(plan.cost(), options.threads),
-                     &release, &interrupted);
-    if (wants_lse && !attn_mask.is_none()) ZeroWhereEmpty(call.problem().lse);
-  }
-  if (interrupted) throw nb::python_error();
-  Check(status);
-  if (second != static_cast<int>(Second::kNoWeights)) return call.Results();
-  return nb::make_tuple(call.Results(), NoWeights(call.problem()));
+  RunOnce(&call, options);
+  CountRun();
+  nb::object result = call.Results();
+  if (const nb::handle shown = observer; shown.is_valid())
+    shown(q, k, v, attn_mask, causal, scale, result);
+  if (!wants_weights) return result;
+  return nb::make_tuple(result, NoWeights(call));
 }
 
 }  // namespace fovea::python

@@ -253,8 +253,7 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         if (!none) score.function = ReadScoreFunction(value, &kept_memory);
         break;
       case Key::kSoftcap:
-        // What underflows must not become 0, which is none.
-        score.softcap = none ? 0 : Float(value, "softcap", "a number", true);
+        score.softcap = none ? 0 : Float(value, "softcap", "a number");
         break;
       case Key::kMaskShape: {
         mask_rank = 0;

@@ -38,8 +38,7 @@ struct Options {
   bool out_layout = false;
   ScoreStage stage = ScoreStage::kMasked;
   int threads = 0;  // 0: the default
-  // For a kernel of PyTorch's dispatcher: no further questions to tensors, and lse as its own
-  // kernels lay it, queries before heads.
+  // For a kernel of PyTorch's dispatcher: no further questions to tensors.
   bool for_dispatcher = false;
 
   enum class Kind { kAttention, kPlan, kRun };

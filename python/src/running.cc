@@ -40,28 +40,89 @@ bool IsMainThread() noexcept {
 // Python's handlers of signals run where PyErr_CheckSignals is called, in the main thread alone.
 // Looks often enough for a person, and so rarely that waiting for the GIL (5 ms, where another
 // thread runs Python) costs little.
-class Signals final : public Interrupt {
+class Signals : public Interrupt {
  public:
-  explicit Signals(WithoutGil* released) : released_(released) {}
-  bool Asked() noexcept override {
+  bool Asked() noexcept final {
     if (asked_) return true;
     const Clock::time_point now = Clock::now();
     if (now < next_) return false;
     next_ = now + kPause;
-    if (!IsMainThread()) return false;
-    const WithoutGil::With gil(*released_);
-    asked_ = PyErr_CheckSignals() != 0;
+    asked_ = IsMainThread() && Look();
     return asked_;
   }
   bool asked() const { return asked_; }
 
  private:
+  virtual bool Look() noexcept = 0;
+
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};
   Clock::time_point next_ = Clock::now() + kPause;
-  WithoutGil* released_;
   bool asked_ = false;
 };
+
+// Leaves the exception set, for who let go of the GIL.
+class RaisedSignals final : public Signals {
+ public:
+  explicit RaisedSignals(WithoutGil* released) : released_(released) {}
+
+ private:
+  bool Look() noexcept override {
+    const WithoutGil::With gil(*released_);
+    return PyErr_CheckSignals() != 0;
+  }
+  WithoutGil* released_;
+};
+
+// Leaves the exception to the next step that Python takes in this thread, the main one.
+class PendingSignals final : public Signals {
+ private:
+  struct Exception {
+    PyObject *type, *value, *traceback;
+  };
+  static int Restore(void* exception) {
+    auto* const e = static_cast<Exception*>(exception);
+    PyErr_Restore(e->type, e->value, e->traceback);
+    delete e;
+    return -1;
+  }
+  bool Look() noexcept override {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const bool raised = PyErr_CheckSignals() != 0;
+    if (raised) {
+      auto* const e = new Exception;
+      PyErr_Fetch(&e->type, &e->value, &e->traceback);
+      if (Py_AddPendingCall(&Restore, e) != 0) {  // too many are pending
+        Restore(e);
+        PyErr_WriteUnraisable(nullptr);
+      }
+    }
+    PyGILState_Release(gil);
+    return raised;
+  }
+};
+
+Status Execute(const Plan& plan, const Problem& problem, Library library, int threads,
+               Interrupt& interrupt) noexcept {
+  const size_t bytes = plan.WorkspaceBytes(threads);
+  if (bytes > memory.bytes) {
+    memory.Release();
+    memory.data = std::malloc(bytes);
+    if (memory.data == nullptr)
+      return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
+    memory.bytes = bytes;
+  }
+  Status status;
+  if (threads > 1 && library == Library::kTorch && OpenMPExecutor::Available()) {
+    OpenMPExecutor executor(threads, interrupt);
+    status = Run(plan, problem, {memory.data, memory.bytes}, executor);
+  } else {
+    PoolExecutor executor(threads, interrupt);
+    status = Run(plan, problem, {memory.data, memory.bytes}, executor);
+  }
+  if (memory.bytes > kKeep) memory.Release();
+  return status;
+}
 
 }  // namespace
 
@@ -77,27 +138,34 @@ int ThreadsFor(const Cost& cost, int asked) {
 
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
                WithoutGil* released, bool* interrupted) noexcept {
-  *interrupted = false;
-  const size_t bytes = plan.WorkspaceBytes(threads);
-  if (bytes > memory.bytes) {
-    memory.Release();
-    memory.data = std::malloc(bytes);
-    if (memory.data == nullptr)
-      return Status(StatusCode::kOutOfMemory, "no memory for the workspace");
-    memory.bytes = bytes;
-  }
-  Signals signals(released);
-  Status status;
-  if (threads > 1 && library == Library::kTorch && OpenMPExecutor::Available()) {
-    OpenMPExecutor executor(threads, signals);
-    status = Run(plan, problem, {memory.data, memory.bytes}, executor);
-  } else {
-    PoolExecutor executor(threads, signals);
-    status = Run(plan, problem, {memory.data, memory.bytes}, executor);
-  }
-  if (memory.bytes > kKeep) memory.Release();
+  RaisedSignals signals(released);
+  const Status status = Execute(plan, problem, library, threads, signals);
   *interrupted = signals.asked();
   return status;
+}
+
+Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads) noexcept {
+  PendingSignals signals;
+  return Execute(plan, problem, Library::kTorch, threads, signals);
+}
+
+void RunOnce(Call* call, const Options& options) {
+  Plan plan;
+  Status status;
+  {
+    const WithoutGil release;
+    status = Plan::Create(call->problem(), options.plan, &plan);
+  }
+  Check(status);
+  call->Allocate();
+  bool interrupted;
+  {
+    WithoutGil release;
+    status = RunHere(plan, call->problem(), call->library(),
+                     ThreadsFor(plan.cost(), options.threads), &release, &interrupted);
+  }
+  if (interrupted) throw nb::python_error();
+  Check(status);
 }
 
 }  // namespace fovea::python

@@ -2,7 +2,7 @@
 #ifndef FOVEA_PYTHON_RUNNING_H_
 #define FOVEA_PYTHON_RUNNING_H_
 
-#include "array.h"
+#include "call.h"
 #include "fovea/attention.h"
 #include "gil.h"
 
@@ -17,6 +17,14 @@ int ThreadsFor(const Cost& cost, int asked);
 // exception is set, *interrupted is true, and what the outputs hold is unspecified.
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
                WithoutGil* released, bool* interrupted) noexcept;
+
+// Plans a call, makes the arrays that are not the caller's, and runs it. Throws what the library, a
+// handler of a signal or an allocation says.
+void RunOnce(Call* call, const Options& options);
+
+// For kernels that PyTorch calls without the GIL, which take no exceptions of Python's: what the
+// handler of a signal raises ends the call too, and is raised when Python goes on.
+Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads) noexcept;
 
 }  // namespace fovea::python
 

@@ -87,6 +87,12 @@ def test_booleans():
         (TypeError, {"scale": [0.5]}),
         # float32 must hold them, and what is not 0 must not become "none"
         (ValueError, {"softcap": 1e-50}),
+        (ValueError, {"scale": 1e-50}),
+        (ValueError, {"scale": -(2.0**-150)}),
+        (ValueError, {"scale": np.longdouble(2) ** -200}),
+        (ValueError, {"sinks": [1e-50, 0]}),
+        (ValueError, {"head_scales": [1, -1e-50]}),
+        (ValueError, {"alibi_slopes": [1e-50, 0]}),
         (ValueError, {"softcap": np.float64(1e-50)}),
         (ValueError, {"softcap": 1e40}),
         (ValueError, {"softcap": float("inf")}),
@@ -103,8 +109,14 @@ def test_refused(error, keywords):
         fovea.attention(q, k, v, **keywords)
 
 
-def test_a_scale_may_round_to_zero():
-    assert np.array_equal(fovea.attention(q, k, v, scale=1e-60), fovea.attention(q, k, v, scale=0))
+def test_numbers_that_float32_holds():
+    """The least and the greatest ones, and what rounds to them; 0 is 0."""
+    for least in (2.0**-149, 1.01 * 2.0**-150):
+        assert np.isfinite(fovea.attention(q, k, v, scale=least)).all()
+    expected = fovea.attention(q, k, v, softcap=float(np.finfo(np.float32).max))
+    assert np.array_equal(fovea.attention(q, k, v, softcap=3.4028235e38), expected)
+    assert np.array_equal(fovea.attention(q, k, v, softcap=3.4028235677e38), expected)  # nearer to it than to infinity
+    assert np.array_equal(fovea.attention(q, k, v, scale=-0.0), fovea.attention(q, k, v, scale=0))
     assert np.isfinite(fovea.attention(q, k, v, sinks=[-np.inf, -np.inf])).all()
 
 

@@ -131,11 +131,19 @@ threads, library = int(sys.argv[1]), sys.argv[2]
 rng = np.random.default_rng(0)
 q, small = (rng.standard_normal((1, 8, T, 64), dtype=np.float32) for T in (65536, 1024))  # a minute's work, and none
 expected = fovea.attention(small, small, small, threads=threads)
-if library == "torch":
+if library != "numpy":
     import torch
     q = torch.from_numpy(q)
 plan = fovea.Plan(q, q, q, threads=threads)
-for call in (lambda: fovea.attention(q, q, q, threads=threads), lambda: plan.run(q, q, q)):
+calls = [lambda: fovea.attention(q, q, q, threads=threads), lambda: plan.run(q, q, q)]
+if library == "patched":                         # both kernels of PyTorch's
+    import fovea.torch
+    torch.set_grad_enabled(False)
+    patch = fovea.torch.patch()
+    patch.__enter__()
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    calls = [lambda: sdpa(q, q, q), lambda: sdpa(q, q, q[..., :32])]
+for call in calls:
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     start = time.monotonic()
     timer.start()
@@ -151,9 +159,9 @@ print("fine")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("threads, library", [(1, "numpy"), (2, "numpy"), (2, "torch")])
+@pytest.mark.parametrize("threads, library", [(1, "numpy"), (2, "numpy"), (2, "torch"), (2, "patched")])
 def test_ctrl_c_ends_a_long_call(threads, library):
-    if library == "torch":
+    if library != "numpy":
         pytest.importorskip("torch")
     run = subprocess.run([sys.executable, "-c", LONG_CALL, str(threads), library], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0 and run.stdout.strip() == "fine", run.stderr

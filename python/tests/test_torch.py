@@ -190,12 +190,12 @@ def test_fallbacks_warn_once_for_each_reason():
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def calls():
     """What Fovea computed, by the number of axes of the query."""
     seen = []
-    real = fovea._core._operator
-    monkeypatch.setattr(fovea._core, "_operator", lambda *a: seen.append(a[0].dim()) or real(*a))
-    return seen
+    fovea._operator.observe(lambda query, *_: seen.append(query.dim()))
+    yield seen
+    fovea._operator.observe(None)
 
 
 def test_patch_reaches_modules(calls):

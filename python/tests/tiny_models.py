@@ -1,26 +1,17 @@
-"""Every model type of the installed transformers at a tiny random size: what state it is in with Fovea, and whether it computes what eager attention computes.
+"""A tiny random model of every model type of the installed transformers, and what its forward() must have."""
 
-    python python/tests/tiny_models.py [TYPE...] > docs/models.md        # the table; all types by default
-"""
-
-import contextlib
 import inspect
 import os
-import signal
-import sys
-import warnings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
-import transformers
 from transformers import AutoModel, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-import fovea.torch
-import fovea.transformers
+TYPES = sorted(kind for kind in CONFIG_MAPPING if CONFIG_MAPPING[kind] in MODEL_MAPPING)
 
 LAYERS = {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers", "depth", "depths_layers",
           "num_hidden_layers_vision", "speech_encoder_layers", "t2u_encoder_layers", "t2u_decoder_layers", "text_encoder_layers"}  # fmt: skip
@@ -38,48 +29,96 @@ OTHERS = {"head_dim": 16, "d_kv": 16, "attention_head_dim": 16, "kv_channels": 1
           "attention_chunk_size": 8, "rotary_dim": 8}  # fmt: skip
 
 
-def shrink(config: PreTrainedConfig) -> PreTrainedConfig:
+# Of what is None unless somebody says it, in the second attempt.
+UNSAID = {"head_dim": 16, "vocab_size": 99, "pad_token_id": 1, "num_experts_per_tok": 2, "n_routed_experts": 4, "prediction_length": 4, "topk_group": 1, "n_group": 1,
+          "num_key_value_heads": 2, "dropout": 0.0}  # fmt: skip
+# Of layers that differ from the others, so that they still do.
+OVERRIDES = {"head_dim": 32, "num_key_value_heads": 1, "num_attention_heads": 8, "sliding_window": 5, "intermediate_size": 64, "num_experts": 2}
+
+
+def value_of(config, name):
+    try:
+        return getattr(config, name, None)
+    except Exception:  # noqa: BLE001  # what no layer has alone
+        return None
+
+
+def give(config, name, value):
+    try:
+        setattr(config, name, value)
+    except AttributeError:  # made of other values
+        pass
+
+
+def size_of(name, value, layers):
+    for names, size in ((LAYERS, layers), (WIDTHS, 64), (INNER, 96), (HEADS, 4), (GROUPS, 2 if value > 1 else 1)):
+        if name in names:
+            value = size
+    if name in OTHERS:
+        return OTHERS[name] if name in ("vocab_size", "text_vocab_size") else min(value, OTHERS[name])
+    if (name.endswith("_token_id") or name.endswith("_token_index")) and value > 98:
+        return min(value, 90 + sum(map(ord, name)) % 8)
+    return value
+
+
+def shrink_sections(config):
+    """What of a head turns with which axis: as large in proportion."""
+    rope = value_of(config, "rope_parameters") or value_of(config, "rope_scaling")
+    if not isinstance(rope, dict) or not isinstance(rope.get("mrope_section"), (list, tuple)):
+        return
+    size = value_of(config, "head_dim") or config.hidden_size // config.num_attention_heads
+    half = int(size * (rope.get("partial_rotary_factor") or value_of(config, "partial_rotary_factor") or 1.0)) // 2
+    old = list(rope["mrope_section"])
+    sections = [max(1, n * half // sum(old)) for n in old]
+    sections[0] += half - sum(sections)
+    rope["mrope_section"] = sections
+
+
+def shrink(config: PreTrainedConfig, unsaid: bool = False) -> PreTrainedConfig:
     """The sizes of whatever it has by such names; of layers of several kinds one of each, two at least."""
-    kinds = getattr(config, "layer_types", None)
-    layers = 2
+    spec = vars(config).get("_heterogeneity_spec")
+    overrides = dict(spec.per_layer_overrides) if spec is not None else {}
+    if spec is not None:
+        config.per_layer_config = None
+    kinds = value_of(config, "layer_types")
+    layers, chosen = 2, None
     if isinstance(kinds, (list, tuple)) and kinds:
         chosen = list(dict.fromkeys(kinds))[:4]
-        chosen = chosen * 2 if len(chosen) == 1 else chosen
+        firsts = [list(kinds).index(kind) for kind in chosen]
+        chosen, firsts = (chosen * 2, firsts * 2) if len(chosen) == 1 else (chosen, firsts)
         layers = len(chosen)
     for name in list(vars(config)) + list(getattr(config, "attribute_map", {})):
-        value = getattr(config, name, None)
+        value = value_of(config, name)
         if isinstance(value, PreTrainedConfig):
-            shrink(value)
+            shrink(value, unsaid)
         elif isinstance(value, bool):
             continue
         elif isinstance(value, int):
-            for names, size in ((LAYERS, layers), (WIDTHS, 64), (INNER, 96), (HEADS, 4), (GROUPS, 2 if value > 1 else 1)):
-                if name in names:
-                    setattr(config, name, size)
-            if name in OTHERS:
-                setattr(config, name, min(value, OTHERS[name]) if name not in ("vocab_size", "text_vocab_size") else OTHERS[name])
-            elif name.endswith("_token_id") or name.endswith("_token_index"):
-                setattr(config, name, min(value, 90 + sum(map(ord, name)) % 8) if value > 98 else value)
-    if isinstance(getattr(config, "qk_rope_head_dim", None), int):  # latent attention: no groups, and head_dim is that of what rotates
+            give(config, name, size_of(name, value, layers))
+        elif isinstance(value, (list, tuple)) and value and all(type(x) is int for x in value) and (name in HEADS or name == "depths"):
+            give(config, name, type(value)([4 if name in HEADS else 1] * len(value)))
+        elif value is None and unsaid and name in UNSAID:
+            give(config, name, UNSAID[name])
+    if isinstance(value_of(config, "qk_rope_head_dim"), int):  # latent attention: no groups, and head_dim is that of what rotates
         for name, size in (("head_dim", config.qk_rope_head_dim), ("num_key_value_heads", 4)):
-            if isinstance(getattr(config, name, None), int):
-                setattr(config, name, size)
-    if isinstance(kinds, (list, tuple)) and kinds:
-        config.layer_types = chosen
-        if isinstance(getattr(config, "mlp_layer_types", None), (list, tuple)):
-            config.mlp_layer_types = list(config.mlp_layer_types)[:layers]
+            if isinstance(value_of(config, name), int):
+                give(config, name, size)
+    if chosen is not None:
+        give(config, "layer_types", chosen)
+        if isinstance(value_of(config, "mlp_layer_types"), (list, tuple)):
+            give(config, "mlp_layer_types", list(config.mlp_layer_types)[:layers])
+    if spec is not None:
+        kept = {i: overrides[first] for i, first in enumerate(firsts if chosen is not None else range(layers)) if first in overrides}
+        config.per_layer_config = {i: {n: OVERRIDES.get(n, x) if isinstance(x, int) and not isinstance(x, bool) else x for n, x in names.items()} for i, names in kept.items()}
+    shrink_sections(config)
     return config
 
 
-def build(kind: str, implementation: str = "eager"):
-    """A model of that type, the same weights each time."""
-    config = shrink(CONFIG_MAPPING[kind]())
-    torch.manual_seed(0)
-    model = AutoModel.from_config(config, attn_implementation=implementation, dtype=torch.float32).eval()
+def randomise(model):
     with torch.no_grad():
         for name, weights in model.named_parameters():
             generator = torch.Generator().manual_seed(sum(map(ord, name)) + weights.numel())
-            if weights.dim() >= 2:
+            if weights.dim() >= 2 and weights.numel():
                 scale = 1.5 / max(1, weights[0].numel()) ** 0.5
                 weights.copy_(torch.randn(weights.shape, generator=generator) * scale)
             elif "sink" in name:
@@ -87,32 +126,92 @@ def build(kind: str, implementation: str = "eager"):
     return model
 
 
-def inputs_of(model, length: int = 13) -> dict:
-    """What forward() must have: tokens with padding on the left, images, sounds."""
-    names = inspect.signature(model.forward).parameters
+def build(kind: str, implementation: str = "eager", auto=AutoModel):
+    """A model of that type, the same weights each time."""
+
+    def make(unsaid):
+        torch.manual_seed(0)
+        return auto.from_config(shrink(CONFIG_MAPPING[kind](), unsaid), attn_implementation=implementation, dtype=torch.float32).eval()
+
+    try:
+        model = make(False)
+    except ImportError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        if "is refused" in str(error):
+            raise
+        model = make(True)
+    return randomise(model)
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def part_of(config, *names):
+    """The configuration of a part, or the whole."""
+    return next((x for x in (value_of(config, name) for name in names) if isinstance(x, PreTrainedConfig)), config)
+
+
+def image(config, generator):
+    vision = part_of(config, "vision_config", "backbone_config")
+    size = value_of(vision, "image_size") or 32
+    size = size if isinstance(size, int) else size[0] if isinstance(size, (list, tuple)) else 32
+    return torch.randn(2, value_of(vision, "num_channels") or 3, size, size, generator=generator)
+
+
+def patches(config, names, generator):
+    """For encoders of images of any size: their patches in rows, and the grid that these make."""
+    vision = part_of(config, "vision_config")
+    size, channels = value_of(vision, "patch_size") or 8, value_of(vision, "in_channels") or value_of(vision, "num_channels") or 3
+    times = value_of(vision, "temporal_patch_size") or 1
+    rows = torch.randn(16, channels * times * size * size, generator=generator)
+    return {
+        **{name: rows for name in ("hidden_states", "pixel_values") if name in names},
+        **{name: torch.tensor([[1, 4, 4]]) for name in ("grid_thw", "image_grid_thw") if name in names},
+    }
+
+
+def sound(config, names, generator):
+    audio = part_of(config, "encoder_config", "audio_config")
+    if "input_values" in names:
+        return {"input_values": torch.randn(2, 2000, generator=generator)}
+    bins = value_of(audio, "num_mel_bins") or value_of(audio, "input_dim") or value_of(audio, "feature_size") or 16
+    length = 2 * (value_of(audio, "max_source_positions") or 20)
+    by_time = "parakeet" in audio.model_type or "lasr" in audio.model_type or "speech" in audio.model_type or "nemotron" in audio.model_type
+    features = torch.randn(2, length, bins, generator=generator) if by_time else torch.randn(2, bins, length, generator=generator)
+    masks = {name: torch.ones(2, length, dtype=torch.long) for name in ("input_features_mask",) if name in names}
+    return {"input_features": features, **masks}
+
+
+def inputs_of(model, length: int = 13, images: bool = False) -> dict:
+    """What forward() must have: tokens with padding on the left, images, sounds. With `images` those too that it can do without."""
+    parameters = inspect.signature(model.forward).parameters
+    names = set(parameters)
+    needed = {name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty}
     generator = torch.Generator().manual_seed(1)
     config = model.config
     text = getattr(config, "text_config", config)
     inputs = {}
+    if names & {"grid_thw", "image_grid_thw"} and "input_ids" not in names:
+        return patches(config, names, generator)
     main = model.main_input_name
-    if main in ("pixel_values", "input_values", "input_features") and "input_ids" not in names:
-        vision = getattr(config, "vision_config", config)
-        if main == "pixel_values":
-            size = getattr(vision, "image_size", 32)
-            size = size if isinstance(size, int) else size[0]
-            inputs[main] = torch.randn(2, getattr(vision, "num_channels", 3), size, size, generator=generator)
-        elif main == "input_values":
-            inputs[main] = torch.randn(2, 2000, generator=generator)
-        else:
-            inputs[main] = torch.randn(2, getattr(config, "num_mel_bins", 16), 2 * getattr(config, "max_source_positions", 20), generator=generator)
-    elif "input_ids" in names:
-        tokens = min(getattr(text, "vocab_size", 99) or 99, 88)
+    if "input_ids" in names:
+        tokens = min(value_of(text, "vocab_size") or 99, 88)
         inputs["input_ids"] = torch.randint(3, tokens, (2, length), generator=generator)
         if "attention_mask" in names:
             inputs["attention_mask"] = torch.ones(2, length, dtype=torch.long)
             inputs["attention_mask"][0, :4] = 0
-        if "pixel_values" in names and names["pixel_values"].default is inspect.Parameter.empty:
-            inputs["pixel_values"] = torch.randn(2, 3, 32, 32, generator=generator)
+        if "qformer_input_ids" in needed:
+            inputs["qformer_input_ids"] = inputs["input_ids"]
+    elif main in ("input_values", "input_features"):
+        inputs |= sound(config, names, generator)
+    if "pixel_values" in names and ("pixel_values" in needed or images or main == "pixel_values" and "input_ids" not in names):
+        inputs["pixel_values"] = image(config, generator)
+    if images and "input_ids" in names and "input_features" in names:
+        inputs |= sound(config, names, generator)
+    for name in ("query_embeds", "inputs_embeds", "hidden_states", "encoder_hidden_states"):
+        if name in needed:
+            inputs[name] = torch.randn(2, length, config.hidden_size, generator=generator)
     if "decoder_input_ids" in names:
         inputs["decoder_input_ids"] = torch.randint(3, 88, (2, 7), generator=generator)
     return inputs
@@ -121,160 +220,3 @@ def inputs_of(model, length: int = 13) -> dict:
 def tensors_of(output) -> list[torch.Tensor]:
     values = list(output.values()) if hasattr(output, "values") else list(output) if isinstance(output, (tuple, list)) else [output]
     return [x for x in values if isinstance(x, torch.Tensor) and x.is_floating_point()]
-
-
-@contextlib.contextmanager
-def counted():
-    """Calls of Fovea's function by layers, as a list that grows."""
-    calls = []
-    interface = transformers.AttentionInterface._global_mapping
-    before = interface["fovea"]
-
-    def count(*arguments, **keywords):
-        calls.append(1)
-        return before(*arguments, **keywords)
-
-    interface["fovea"] = count
-    try:
-        yield calls
-    finally:
-        interface["fovea"] = before
-
-
-class Late(Exception):
-    pass
-
-
-@contextlib.contextmanager
-def seconds(limit):
-    def late(*_):
-        raise Late(f"more than {limit} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(limit)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:160]}"
-
-
-def differs(inputs, expected, got) -> str:
-    valid = inputs.get("attention_mask")
-    worst = 0.0
-    for e, g in zip(expected, got):
-        if e.shape != g.shape:
-            return f"shape {list(g.shape)}, expected {list(e.shape)}"
-        if valid is not None and e.dim() >= 2 and e.shape[:2] == valid.shape:
-            e, g = e[valid.bool()], g[valid.bool()]
-        if e.isfinite().all() and e.numel() > 0:
-            worst = max(worst, float((e - g).abs().max() / e.abs().max().clamp(min=1e-3)))
-    return "" if worst <= 2e-3 else f"off by {worst:.1e} of the largest value"
-
-
-@torch.no_grad()
-def check(kind: str) -> tuple[str, str]:
-    """(state, remark): "fovea", "partly" or "refused"; "crash" or "wrong" where Fovea is at fault; "not run" where it cannot be tried at this size."""
-    fovea.torch._warned.clear()
-    with seconds(120), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            eager = build(kind)
-            # Models that draw random numbers draw the same.
-            inputs = inputs_of(eager)
-            torch.manual_seed(2)
-            expected = tensors_of(eager(**inputs))
-        except Exception as error:  # noqa: BLE001
-            try:
-                build(kind, "fovea")
-            except ValueError as refusal:
-                if "is refused" in str(refusal):
-                    return "refused", str(refusal).split(": ", 2)[-1]
-            except Exception:  # noqa: BLE001
-                pass
-            return "not run", first_line(error)
-        try:
-            model = build(kind, "fovea")
-        except ValueError as error:
-            if "is refused" in str(error):
-                return "refused", str(error).split(": ", 2)[-1]
-            return "crash", first_line(error)
-        except Exception as error:  # noqa: BLE001
-            return "crash", first_line(error)
-        said = [str(w.message) for w in caught if issubclass(w.category, fovea.torch.FallbackWarning)]
-        model.load_state_dict(eager.state_dict())
-        try:
-            torch.manual_seed(2)
-            with counted() as calls:
-                got = tensors_of(model(**inputs))
-        except Exception as error:  # noqa: BLE001
-            return "crash", first_line(error)
-        fallbacks = [str(w.message) for w in caught if issubclass(w.category, fovea.torch.FallbackWarning)][len(said) :]
-    try:
-        remark = differs(inputs, expected, got)
-        if remark:  # what comes out for padding, which eager attention spreads evenly, and its poolers
-            other = build(kind, "sdpa")
-            other.load_state_dict(eager.state_dict())
-            torch.manual_seed(2)
-            if not differs({}, tensors_of(other(**inputs)), got):
-                remark = ""
-    except Exception:  # noqa: BLE001
-        pass
-    if remark:
-        return "wrong", remark
-    if said:
-        return "partly", said[0].split(": ", 1)[-1]
-    if not calls and not fallbacks:
-        return "silent", "no layer called Fovea"
-    return "fovea", "; ".join(fallbacks)
-
-
-TYPES = sorted(kind for kind in CONFIG_MAPPING if CONFIG_MAPPING[kind] in MODEL_MAPPING)
-
-
-def document(rows) -> str:
-    """The table of states."""
-    kinds = {state: [row for row in rows if row[1] == state] for state in ("fovea", "partly", "refused", "silent", "wrong", "crash", "not run")}
-    lines = [
-        "# Models of transformers",
-        "",
-        f"What `attn_implementation=\"fovea\"` is to each model type of transformers {transformers.__version__} with PyTorch {torch.__version__.split('+')[0]}: random models of tiny",
-        "sizes, padded on the left, compared with eager attention (and with PyTorch's function where eager differs from it in what is padding).",
-        "`python python/tests/tiny_models.py > docs/models.md` writes this page, in an hour.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| run on Fovea | {len(kinds['fovea'])} |",
-        f"| in part: some layers compute attention themselves, which a warning says | {len(kinds['partly'])} |",
-        f"| refused, with a sentence | {len(kinds['refused'])} |",
-        f"| without Fovea and without a word | {len(kinds['silent'])} |",
-        f"| wrong, or fail where eager attention works | {len(kinds['wrong']) + len(kinds['crash'])} |",
-        f"| not compared: they need other input, sizes or packages than this sweep has | {len(kinds['not run'])} |",
-    ]
-    for state, title in (("fovea", "Run on Fovea"), ("not run", "Not compared")):
-        lines += ["", f"## {title}", "", ", ".join(kind for kind, *_ in kinds[state]) + "."]
-    for state, title in (("partly", "In part"), ("refused", "Refused"), ("silent", "Without Fovea"), ("wrong", "Wrong"), ("crash", "Fail")):
-        if kinds[state]:
-            lines += ["", f"## {title}", "", "| type | |", "|---|---|"] + [f"| {kind} | {remark} |" for kind, _, remark in kinds[state]]
-    return "\n".join(lines) + "\n"
-
-
-def main(kinds):
-    torch.set_num_threads(1)
-    rows = []
-    for kind in kinds:
-        try:
-            state, remark = check(kind)
-        except Exception as error:  # noqa: BLE001
-            state, remark = "not run", first_line(error)
-        rows.append((kind, state, remark.replace("|", "/")))
-        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    print(document(rows), end="")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:] or TYPES)
