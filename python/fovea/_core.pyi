@@ -1,7 +1,7 @@
 """Types of the compiled module. What the functions do is in their docstrings: help(fovea.attention)."""
 
 from _ctypes import CFuncPtr
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypedDict, TypeVar, overload
 
 import numpy as np
@@ -129,6 +129,21 @@ def attention(
     scores: _Array | None = None,
     **options: Unpack[_CallOptions],
 ) -> Any: ...
+
+def gradients(
+    q: _Array,
+    k: _Array,
+    v: _Array,
+    out: _Array,
+    lse: _Array,
+    dout: _Array,
+    dlse: _Array | None = None,
+    *,
+    of: Sequence[str] | None = None,
+    into: dict[str, Any] | None = None,
+    accumulate: _Bool | None = None,
+    **options: Unpack[_CallOptions],
+) -> tuple[Any, ...]: ...
 
 class Plan:
     def __init__(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_PlanOptions]) -> None: ...

@@ -9,6 +9,7 @@ Of the first Fovea is the kernel of the key CPU: the last step of dispatch, behi
 stable C functions, so that a call makes no Python object; it cannot pass on exceptions of Python's, and does not need to there. The second has no last
 step, so Fovea stands where it would be taken apart, behind all but autograd and what comes with real tensors, and calls the operator fovea::attention there, which
 compilers and tracers record. A TorchFunctionMode would reach the same calls, but in one thread, at a cost for every operator of PyTorch, and ahead of subclasses.
+The derivative of the first has an operator of its own, of which Fovea is the kernel too (_backward.py).
 The choice between the two cannot be replaced (_fused_sdp_choice is not called through the dispatcher).
 """
 
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_flop
 
-from . import _core, _operator
+from . import _backward, _core, _operator
 
 _FLASH, _MATH = "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_attention_math"
 # What Fovea's kernels are written for.
@@ -30,6 +31,7 @@ _SCHEMAS = {
     _FLASH: "(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
     _MATH: "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, "
     "bool enable_gqa=False) -> (Tensor, Tensor)",
+    _backward.NAME: _backward.SCHEMA,
 }
 # The sets of dispatch keys of calls with plain tensors alone: nothing maps, traces, casts or wraps them.
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -137,6 +139,7 @@ def _install() -> None:
                 first._destroy()
             for key in ("CPU", "AutogradCPU"):
                 library.impl(_MATH.removeprefix("aten::"), _core._math_kernel(_math, _PLAIN), key, with_keyset=True)
+            _backward.take(library)
             _core._take_flash()
         _forget_choices()
         if not _tested:

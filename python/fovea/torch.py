@@ -80,7 +80,7 @@ def patch() -> Iterator[None]:
     """Routes torch.nn.functional.scaled_dot_product_attention to Fovea, in the whole process, until the block ends; may be nested.
 
     Fovea becomes the kernel of the operators that PyTorch's function calls on the CPU, so whatever stands before them (autograd, autocast, vmap, tracers, compilers,
-    subclasses) is PyTorch's. Backward passes are PyTorch's kernel, behind Fovea's forward pass. Dropout, float64 and the like go to PyTorch, each reason with one
+    subclasses) is PyTorch's. Backward passes of [B, H, T, d] with dk = dv are Fovea's, others PyTorch's. Dropout, float64 and the like go to PyTorch, each reason with one
     FallbackWarning, and so does what torch.nn.attention.sdpa_kernel asks for. RuntimeError where this PyTorch's operators are not those that Fovea knows.
     """
     with patched():

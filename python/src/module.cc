@@ -13,6 +13,7 @@
 #include "flash_kernel.h"
 #include "fovea/version.h"
 #include "gil.h"
+#include "gradients.h"
 #include "math_kernel.h"
 #include "merging.h"
 #include "numbers.h"
@@ -157,6 +158,7 @@ NB_MODULE(_core, m) {
   m.def("_kernel_runs", &KernelRuns);
   m.def("_cpu_quota", &CpuQuota, nb::arg("root"));
   BindMerging(m);
+  BindGradients(m);
   m.def(
       "alibi_slopes", &Slopes, nb::arg("heads"), nb::arg("max_bias") = 8.0f,
       "The standard ALiBi slopes of so many query heads, float32 [heads] (Press et al. 2021, §3).");

@@ -102,13 +102,6 @@ const Keyword* Find(PyObject* name) {
   return nullptr;
 }
 
-bool Flag(nb::handle value, const char* name) {
-  bool flag;
-  if (!IsBool(value, &flag))
-    Raise(PyExc_TypeError, std::string(name) + " = " + Repr(value) + ", expected True or False");
-  return flag;
-}
-
 Causal ReadCausal(nb::handle value) {
   bool flag;
   if (IsBool(value, &flag)) return flag ? Causal::kBottomRight : Causal::kNone;
@@ -163,6 +156,13 @@ Enum ByName(nb::handle value, const char* argument, Enum first, Enum last) {
 }
 
 }  // namespace
+
+bool Flag(nb::handle value, const char* name) {
+  bool flag;
+  if (!IsBool(value, &flag))
+    Raise(PyExc_TypeError, std::string(name) + " = " + Repr(value) + ", expected True or False");
+  return flag;
+}
 
 const char* KeywordOf(const TensorRow& row) {
   static constexpr const char* kOthers[][2] = {{"query_offsets", "query_offset"},

@@ -16,6 +16,9 @@ namespace fovea::python {
 // What the tensor of a row is called here: the row's name, but for two of them.
 const char* KeywordOf(const TensorRow& row);
 
+// A boolean, also one of NumPy's; TypeError for others.
+bool Flag(nb::handle value, const char* name);
+
 // The index of the row that is called so.
 size_t TensorOf(const char* keyword);
 

@@ -102,7 +102,8 @@ class PendingSignals final : public Signals {
   }
 };
 
-Status Execute(const Plan& plan, const Problem& problem, Library library, int threads,
+template <class AnyPlan, class AnyProblem>
+Status Execute(const AnyPlan& plan, const AnyProblem& problem, Library library, int threads,
                Interrupt& interrupt) noexcept {
   const size_t bytes = plan.WorkspaceBytes(threads);
   if (bytes > memory.bytes) {
@@ -138,6 +139,14 @@ int ThreadsFor(const Cost& cost, int asked) {
 
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
                WithoutGil* released, bool* interrupted) noexcept {
+  RaisedSignals signals(released);
+  const Status status = Execute(plan, problem, library, threads, signals);
+  *interrupted = signals.asked();
+  return status;
+}
+
+Status RunHere(const GradientPlan& plan, const GradientProblem& problem, Library library,
+               int threads, WithoutGil* released, bool* interrupted) noexcept {
   RaisedSignals signals(released);
   const Status status = Execute(plan, problem, library, threads, signals);
   *interrupted = signals.asked();

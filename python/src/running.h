@@ -4,6 +4,7 @@
 
 #include "call.h"
 #include "fovea/attention.h"
+#include "fovea/gradient.h"
 #include "gil.h"
 
 namespace fovea::python {
@@ -17,6 +18,8 @@ int ThreadsFor(const Cost& cost, int asked);
 // exception is set, *interrupted is true, and what the outputs hold is unspecified.
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
                WithoutGil* released, bool* interrupted) noexcept;
+Status RunHere(const GradientPlan& plan, const GradientProblem& problem, Library library,
+               int threads, WithoutGil* released, bool* interrupted) noexcept;
 
 // Plans a call, makes the arrays that are not the caller's, and runs it. Throws what the library, a
 // handler of a signal or an allocation says.

@@ -11,8 +11,9 @@ namespace {
 
 // Scratch that stays in L2 beside a block of K and V.
 constexpr size_t kScratchBytes = size_t{384} << 10;
-// Additions to a sum, each of many terms, from which on what they lose is kept.
-constexpr int64_t kMostPlainAdditions = 64;
+// Additions to a sum from which on what they lose is kept: of dQ, each of a group of blocks; of dK
+// and dV, each of a tile.
+constexpr int64_t kMostGroups = 64, kMostTiles = 256;
 
 int64_t KeysThatExist(const Problem& problem, const ProblemSizes& sizes, int64_t b) {
   const TensorView& starts = problem.cu_seqlens_k;
@@ -28,8 +29,8 @@ Geometry GeometryOf(const GradientPlan::State& plan, int64_t chunk_rows) {
   g.scales_heads = plan.forward.bound.score.head_scales.present();
   g.tile_rows = g.tile_lanes = plan.kernels->lanes;
   g.block_keys = static_cast<int32_t>(kGradientKeys);
-  constexpr int64_t kMostTiles = 16;
-  g.tiles = static_cast<int32_t>(std::clamp<int64_t>(chunk_rows / g.tile_rows, 1, kMostTiles));
+  constexpr int64_t kMost = 16;
+  g.tiles = static_cast<int32_t>(std::clamp<int64_t>(chunk_rows / g.tile_rows, 1, kMost));
   while (g.tiles > 1 && plan.kernels->scratch_bytes(g) > kScratchBytes) --g.tiles;
   return g;
 }
@@ -48,8 +49,8 @@ SequenceGradients LaySequence(const GradientPlan::State& plan, const SequenceLen
   s.geometry = GeometryOf(plan, s.chunk_rows);
   const int64_t tiles = CeilDiv(rows, lanes), blocks = CeilDiv(with_sums, kGradientKeys);
   const int64_t group_keys = kGradientBlocks * kGradientKeys;
-  const bool rests = CeilDiv(rows, s.geometry.tiles * lanes) > kMostPlainAdditions ||
-                     s.chunks * CeilDiv(s.chunk_keys, group_keys) > kMostPlainAdditions;
+  const bool rests =
+      tiles > kMostTiles || s.chunks * CeilDiv(s.chunk_keys, group_keys) > kMostGroups;
   const int64_t dq = Times(Times(tiles, lanes), sizes.dk);
   const int64_t dk = Times(blocks, Times(kGradientKeys, plan.kernels->column_floats(sizes.dk)));
   const int64_t dv = Times(blocks, Times(kGradientKeys, plan.kernels->column_floats(sizes.dv)));

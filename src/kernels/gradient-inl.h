@@ -33,11 +33,12 @@ struct GradientTile {
 struct GradientScratch {
   char* forward;
   GradientTile tile[kMaxTiles];
-  float* dp;      // as S: dP, then dS
-  float* capped;  // as S: scores after softcap
-  float* ones;    // [lanes]
-  float* k;       // K by rows, what is not finite as 0
-  float* dk;      // sums of a block
+  float* dp;          // as S: dP, then dS
+  float* capped;      // as S: scores after softcap
+  float *run, *lost;  // as those of Scratch, of values longer than kRunChannels
+  float* ones;        // [lanes]
+  float* k;           // K by rows, what is not finite as 0
+  float* dk;          // sums of a block
   float* dv;
   float* row;          // of max(dk, dv) channels or kGradientKeys keys, and as much again
   uint64_t* poisoned;  // of K: not used further
@@ -62,6 +63,8 @@ GradientScratch CarveGradients(const Geometry& g, char* base) {
   }
   w.dp = carver.Take<float>(kRows * g.block_keys);
   w.capped = carver.Take<float>(kRows * g.block_keys);
+  for (float** s : {&w.run, &w.lost})
+    *s = carver.Take<float>(g.dv <= kRunChannels ? 0 : kRows * g.block_keys);
   w.ones = carver.Take<float>(kRows);
   w.k = carver.Take<float>(g.block_keys * CopiedStride(g.dk));
   w.dk = carver.Take<float>(kGradientKeys * ColumnFloats(g.dk));
@@ -261,6 +264,8 @@ HWY_INLINE void AddPart(const GradientPart& at, const Part& part, const Gradient
   of_values.dk = g.dv;
   Tile douts = *part.tile;
   douts.q = gradient.dout;
+  douts.run = w.run;
+  douts.lost = w.lost;
   Engine::Scores({&of_values, &douts, part.block, part.span, w.dp}, v, ahead);
 
   Differentiate<Lanes>(part, gradient, w.dp);
@@ -323,14 +328,19 @@ void AddRowsOf(const GradientPart& at) {
       IsolateNonFinite(k, block.n, g.dk, w.k, CopiedStride(g.dk), w.poisoned);
       finite_k = {w.k, CopiedStride(g.dk)};
     }
-    std::fill_n(w.dk, dk_floats, 0.0f);
-    std::fill_n(w.dv, dv_floats, 0.0f);
-    for (int n = 0; n < walk.parts(); ++n) {
-      const Part& part = walk.part(n);
-      AddPart<Engine>(at, part, w.tile[part.tile - tiles], k, v, finite_k);
-    }
     float* const dk = sums.dk + block.first / kGradientKeys * dk_floats;
     float* const dv = sums.dv + block.first / kGradientKeys * dv_floats;
+    if (sums.dk_rest == 0) {
+      w.dk = dk, w.dv = dv;
+    } else {
+      std::fill_n(w.dk, dk_floats, 0.0f);
+      std::fill_n(w.dv, dv_floats, 0.0f);
+    }
+    for (int n = 0; n < walk.parts(); ++n) {
+      const Part& part = walk.part(n);
+      AddPart<Engine>({job, at.call, w, at.item}, part, w.tile[part.tile - tiles], k, v, finite_k);
+    }
+    if (sums.dk_rest == 0) continue;
     Join(w.dk, dk_floats, dk, sums.dk_rest);
     Join(w.dv, dv_floats, dv, sums.dv_rest);
   }

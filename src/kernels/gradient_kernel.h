@@ -33,7 +33,8 @@ struct GradientSums {
   float* dq = nullptr;     // [tiles][dk][lanes]
   float* dk = nullptr;     // [blocks][kGradientKeys · column_floats(dk)]
   float* dv = nullptr;     // [blocks][kGradientKeys · column_floats(dv)]
-  // From a sum to what additions to it have lost. 0: few additions, which lose little.
+  // From a sum to what additions to it have lost. 0: few additions, which lose little, so that
+  // tiles add to dk and dv at once.
   int64_t dq_rest = 0, dk_rest = 0, dv_rest = 0;
   // [chunks][group] of dsinks and of dhead_scales
   double* sinks = nullptr;
