@@ -75,8 +75,8 @@ Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspa
   HostExecutor executor;
   FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Workers()));
-  return Run(plan->plan, problem, {workspace, bytes}, executor);
+  FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Get().Workers()));
+  return Run(plan->plan, problem, {workspace, bytes}, executor.Get());
 }
 
 Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_options,
@@ -87,7 +87,7 @@ Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_optio
   FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(ReadOptions(given_options, &options));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  return Attention(problem, options, executor);
+  return Attention(problem, options, executor.Get());
 }
 
 Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes,

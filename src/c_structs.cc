@@ -8,10 +8,10 @@
 #include "tensors.h"
 
 // All tensors of a fovea_problem are members of it: what ForEachTensor asks.
-static fovea_problem& ScoreOf(fovea_problem& problem) { return problem; }
-static fovea_tensor& MapIn(fovea_tensor& map) { return map; }
-static fovea_tensor& PagesIn(fovea_problem& problem) { return problem.page_table; }
-static fovea_tensor& BeginsIn(fovea_problem& problem) { return problem.page_begins; }
+static const fovea_problem& ScoreOf(const fovea_problem& problem) { return problem; }
+static const fovea_tensor& MapIn(const fovea_tensor& map) { return map; }
+static const fovea_tensor& PagesIn(const fovea_problem& problem) { return problem.page_table; }
+static const fovea_tensor& BeginsIn(const fovea_problem& problem) { return problem.page_begins; }
 
 namespace fovea {
 namespace {
@@ -79,11 +79,13 @@ Status CheckSize(const char* name, const Struct* given) {
   return Status();
 }
 
-// A caller's struct as this version knows it: what a shorter one lacks stays 0, as *known is, and
-// so must be what a longer one adds.
+// A caller's struct as this version knows it: its own or, if it is that of another version, a copy.
+// What a shorter one lacks is 0, and so must be what a longer one adds.
 template <class Struct>
-Status Read(const char* name, const Struct* given, Struct* known) {
+Status Read(const char* name, const Struct* given, Struct* copy, const Struct** known) {
   FOVEA_RETURN_IF_ERROR(CheckSize(name, given));
+  *known = given;
+  if (given->size == sizeof(Struct)) return Status();
   const char* const bytes = reinterpret_cast<const char*>(given);
   for (size_t n = sizeof(Struct); n < given->size; ++n) {
     if (bytes[n] != 0) {
@@ -93,7 +95,9 @@ Status Read(const char* name, const Struct* given, Struct* known) {
           name, given->size, sizeof(Struct), n);
     }
   }
-  std::memcpy(static_cast<void*>(known), given, std::min(given->size, sizeof(Struct)));
+  *copy = Struct();
+  std::memcpy(static_cast<void*>(copy), given, std::min(given->size, sizeof(Struct)));
+  *known = copy;
   return Status();
 }
 
@@ -127,17 +131,21 @@ MutableTensorView OutputOf(const fovea_tensor& tensor) noexcept {
 }
 
 Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
-  fovea_problem p = {};
-  FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
+  fovea_problem copy;
+  const fovea_problem* known;
+  FOVEA_RETURN_IF_ERROR(Read("problem", given, &copy, &known));
+  const fovea_problem& p = *known;
   FOVEA_RETURN_IF_ERROR(CheckReserved("problem.reserved", p.reserved));
   FOVEA_RETURN_IF_ERROR(CheckReserved("problem.reserved_2", p.reserved_2));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_scale", p.has_scale));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_window", p.has_window));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.has_query_offset", p.has_query_offset));
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.ring", p.ring));
-  ForEachTensor([](const TensorRow&, const fovea_tensor& tensor,
-                   auto& view) { view = ViewOf<std::decay_t<decltype(view)>>(tensor); },
-                p, *problem);
+  ForEachTensor(
+      [](const TensorRow&, const fovea_tensor& tensor, auto& view) {
+        if (tensor.rank != 0) view = ViewOf<std::decay_t<decltype(view)>>(tensor);
+      },
+      p, *problem);
   problem->pages.keys = p.page_keys;
   problem->ring = p.ring != 0;
   problem->score_stage = static_cast<ScoreStage>(p.score_stage);
@@ -191,8 +199,10 @@ size_t WriteText(const std::string& whole, char* text, size_t bytes) noexcept {
 
 Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexcept {
   if (given == nullptr) return Status();
-  fovea_plan_options o = {};
-  FOVEA_RETURN_IF_ERROR(Read("options", given, &o));
+  fovea_plan_options copy;
+  const fovea_plan_options* known;
+  FOVEA_RETURN_IF_ERROR(Read("options", given, &copy, &known));
+  const fovea_plan_options& o = *known;
   FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_mask", o.fixed_mask));
   FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_tables", o.fixed_tables));
   FOVEA_RETURN_IF_ERROR(CheckFlag("options.fixed_bias", o.fixed_bias));
@@ -208,9 +218,10 @@ Status ReadOptions(const fovea_plan_options* given, PlanOptions* options) noexce
   options->block_keys = o.block_keys;
   options->split_keys = o.split_keys;
   if (o.allocator == nullptr) return Status();
-  fovea_allocator a = {};
-  FOVEA_RETURN_IF_ERROR(Read("options.allocator", o.allocator, &a));
-  options->allocator = {a.allocate, a.release, a.context};
+  fovea_allocator allocator_copy;
+  const fovea_allocator* a;
+  FOVEA_RETURN_IF_ERROR(Read("options.allocator", o.allocator, &allocator_copy, &a));
+  options->allocator = {a->allocate, a->release, a->context};
   return Status();
 }
 
@@ -223,7 +234,10 @@ Status WriteCost(const Cost& cost, fovea_cost* result) noexcept {
 
 Status HostExecutor::Init(const fovea_executor* given) noexcept {
   if (given == nullptr) return Status();
-  FOVEA_RETURN_IF_ERROR(Read("executor", given, &host_));
+  fovea_executor copy;
+  const fovea_executor* known;
+  FOVEA_RETURN_IF_ERROR(Read("executor", given, &copy, &known));
+  host_ = *known;
   FOVEA_RETURN_IF_ERROR(CheckReserved("executor.reserved", host_.reserved));
   if (host_.for_each == nullptr) return Invalid("executor.for_each = null");
   if (host_.workers < 1)
@@ -232,7 +246,6 @@ Status HostExecutor::Init(const fovea_executor* given) noexcept {
 }
 
 void HostExecutor::ForEach(int64_t tasks, Task task, void* context) noexcept {
-  if (host_.for_each == nullptr) return SerialExecutor().ForEach(tasks, task, context);
   host_.for_each(host_.context, tasks, task, context);
 }
 

@@ -27,11 +27,14 @@ size_t WriteText(const std::string& whole, char* text, size_t bytes) noexcept;
 // As much of it as the caller's struct holds.
 Status WriteCost(const Cost& cost, fovea_cost* result) noexcept;
 
-// The host's loop as an executor; without one, the calling thread.
+// The host's loop as an executor.
 class HostExecutor final : public Executor {
  public:
+  // Null: there is none.
   Status Init(const fovea_executor* given) noexcept;
-  int Workers() const noexcept override { return host_.for_each == nullptr ? 1 : host_.workers; }
+  // This one; without a host's loop, that of the calling thread.
+  Executor& Get() noexcept { return host_.for_each == nullptr ? SerialExecutor() : *this; }
+  int Workers() const noexcept override { return host_.workers; }
   void ForEach(int64_t tasks, Task task, void* context) noexcept override;
 
  private:

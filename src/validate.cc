@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cmath>
+#include <cstring>
 
 #include "tree.h"
 
@@ -14,6 +14,14 @@ constexpr int64_t kMostHeadSize = int64_t{1} << 24;
 
 // Far beyond any key, and small enough for i + offset not to overflow.
 constexpr int64_t kMostOffset = int64_t{1} << 62;
+
+constexpr uint32_t kInfinityBits = 0x7f800000;
+
+uint32_t BitsOf(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
 
 bool IsOffset(int64_t offset) { return offset >= -kMostOffset && offset <= kMostOffset; }
 
@@ -152,9 +160,9 @@ Status CheckBlockSizes(const BlockMap& map) {
 
 // What of the score is no tensor.
 Status CheckScore(const Score& score) {
-  if (score.scale.has_value() && !std::isfinite(*score.scale))
+  if (score.scale.has_value() && !IsScale(*score.scale))
     return Invalid("scale = %g, expected a finite number", static_cast<double>(*score.scale));
-  if (!(score.softcap >= 0.0f) || !std::isfinite(score.softcap)) {
+  if (!IsSoftcap(score.softcap)) {
     return Invalid("softcap = %g, expected a finite number, 0 or greater",
                    static_cast<double>(score.softcap));
   }
@@ -311,6 +319,24 @@ Status CheckData(const ValidProblem& problem, const SequenceLengths* lengths) no
   return Status();
 }
 
+bool IsScale(float scale) noexcept { return (BitsOf(scale) & kInfinityBits) != kInfinityBits; }
+
+bool IsSoftcap(float softcap) noexcept {
+  return BitsOf(softcap) < kInfinityBits || BitsOf(softcap) == 0x80000000;  // −0
+}
+
+bool IsSettled(const TensorFacts& t) noexcept {
+  const int64_t n = t.shape[t.rank - 1];
+  return IsPlain(t) && (n > 1 || t.stride[t.rank - 1] == std::max<int64_t>(SizeOf(t.dtype), 1));
+}
+
+bool IsSettled(const ValidProblem& problem) noexcept {
+  for (const GivenTensors::Entry& t : problem.tensors()) {
+    if (t.row->walked && !IsSettled(t.facts)) return false;
+  }
+  return true;
+}
+
 void Settle(Problem* problem) noexcept {
   ForEachTensor(
       [](const TensorRow& row, auto& view) {
@@ -318,10 +344,6 @@ void Settle(Problem* problem) noexcept {
           SettleStrides(view.dtype, view.rank, view.shape, view.stride);
       },
       *problem);
-  if (!problem->score.scale.has_value()) {
-    const double dk = static_cast<double>(problem->q.shape[3]);
-    problem->score.scale = static_cast<float>(1.0 / std::sqrt(dk));
-  }
 }
 
 }  // namespace fovea

@@ -69,15 +69,18 @@ Status CheckData(const ValidProblem& problem, const SequenceLengths* lengths) no
 // What a row says about any tensor: rank, type, sizes of 0 or more, strides that stay countable.
 Status CheckForm(const TensorRow& row, const TensorFacts& t) noexcept;
 
-// Of an axis of a single element, and of all axes of a tensor without elements, a stride that lies
-// in memory: see Settle.
+// Nothing lies at the strides of axes of a single element, nor at any of a tensor without elements,
+// so that any number is legal there. But kernels take steps of it, which must not leave the address
+// space, and want dense elements along the innermost axis: Settle makes it 0, and there that of
+// dense elements, in all tensors that kernels walk along. IsSettled: there is no need to.
+bool IsSettled(const TensorFacts& t) noexcept;
+bool IsSettled(const ValidProblem& problem) noexcept;
 void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) noexcept;
-
-// Makes a copy of a valid problem one that kernels can take as it is. `scale` is there. Axes of a
-// single element, and all axes of tensors without elements, have a stride of 0, the innermost one
-// that of dense elements: nothing lies at their strides, so that any number is legal, but a step of
-// it may leave the address space. Of the tensors that kernels walk along.
 void Settle(Problem* problem) noexcept;
+
+// By their bits: comparing numbers could raise a flag.
+bool IsScale(float scale) noexcept;      // finite
+bool IsSoftcap(float softcap) noexcept;  // finite, 0 or greater
 
 }  // namespace fovea
 

@@ -37,16 +37,6 @@ Status FindUncountable(const TensorFacts& t) {
   return Status();
 }
 
-// No axis is longer than 2^15 or has a stride beyond ±2^45: products of four cannot overflow.
-bool IsPlain(const TensorFacts& t) {
-  uint64_t beyond = 0;
-  for (int a = 0; a < t.rank; ++a) {
-    beyond |= static_cast<uint64_t>(t.shape[a]) >> 15;
-    beyond |= (static_cast<uint64_t>(t.stride[a]) + (uint64_t{1} << 45)) >> 46;
-  }
-  return beyond == 0;
-}
-
 }  // namespace
 
 Status CheckTensor(const TensorFacts& t, int rank) noexcept {

@@ -24,6 +24,17 @@ TensorFacts Facts(const char* name, const View& view) {
   return {name, view.data, view.dtype, view.rank, view.shape, view.stride};
 }
 
+// No axis is longer than 2^15 or has a stride beyond ±2^45: products of four cannot overflow. Of
+// axes beyond the rank, too.
+inline bool IsPlain(const TensorFacts& t) {
+  uint64_t beyond = 0;
+  for (int a = 0; a < kMaxRank; ++a) {
+    beyond |= static_cast<uint64_t>(t.shape[a]) >> 15;
+    beyond |= (static_cast<uint64_t>(t.stride[a]) + (uint64_t{1} << 45)) >> 46;
+  }
+  return beyond == 0;
+}
+
 // Rank, a known type, sizes of 0 or more, and fewer than 2^63 elements and bytes.
 Status CheckTensor(const TensorFacts& t, int rank) noexcept;
 // Data where there are elements.

@@ -208,8 +208,8 @@ struct Workspace {
 FOVEA_EXPORT Status Run(const Plan& plan, const Problem& problem, Workspace workspace,
                         Executor& executor = SerialExecutor()) noexcept;
 
-// Plan, workspace and run in one call, on `executor`. Allocates with malloc. Thread-safe for
-// distinct outputs.
+// Plan, workspace and run in one call, on `executor`. Allocates with malloc, but nothing for a
+// small call (16 KiB of the stack). Thread-safe for distinct outputs.
 FOVEA_EXPORT Status Attention(const Problem& problem,
                               Executor& executor = SerialExecutor()) noexcept;
 

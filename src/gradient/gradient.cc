@@ -139,7 +139,7 @@ Status GradientPlan::Create(const GradientProblem& problem, const PlanOptions& o
     FOVEA_RETURN_IF_ERROR(CheckGradientOptions(options));
     void* const memory = Allocate(options.allocator, sizeof(State));
     if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
-    std::unique_ptr<State, Destroy> state(new (memory) State(ForwardOptions(options)));
+    std::unique_ptr<State, Destroy> state(new (memory) State(ForwardOptions(options), checked));
     FOVEA_RETURN_IF_ERROR(MakeGradientPlan(problem, checked, state.get()));
     plan->state_ = std::move(state);
     return Status();

@@ -13,7 +13,9 @@ T* At(const GradientRun& run, uint64_t bytes) {
 }
 
 RunContext ForwardOf(const GradientRun& run) {
-  return {&run.plan->forward, &run.problem->forward, run.workspace};
+  const Plan::State& plan = run.plan->forward;
+  const Problem& problem = run.problem->forward;
+  return {&plan, &problem, run.workspace, problem.score.scale.value_or(plan.default_scale)};
 }
 
 GradientCall CallOf(const GradientRun& run, const SequenceGradients& s) {

@@ -50,8 +50,8 @@ struct BiasGradientPlan {
 };
 
 struct [[gnu::visibility("hidden")]] GradientPlan::State {
-  explicit State(const PlanOptions& options) noexcept
-      : forward(options), sequences(ContainerAllocator<SequenceGradients>(options.allocator)) {}
+  State(const PlanOptions& options, const ValidProblem& problem) noexcept
+      : forward(options, problem), sequences(ContainerAllocator<SequenceGradients>(options.allocator)) {}
 
   Plan::State forward;
   const GradientKernels* kernels = nullptr;

@@ -53,6 +53,12 @@ class PrefetchQueue {
     }
   }
 
+  // As it was made, without a write to every run.
+  void Clear() {
+    runs_ = at_ = 0;
+    offset_ = lines_ = lines_per_step_ = 0;
+  }
+
   // Spreads what was added over this many calls of Step.
   void SpreadOver(int64_t calls) { lines_per_step_ = calls > 0 ? (lines_ + calls - 1) / calls : 0; }
 
@@ -136,7 +142,7 @@ class Ahead {
                        bool writes_output) {
     const KernelCall& call = job.call;
     const Geometry& g = job.g;
-    block_ = PrefetchQueue();
+    block_.Clear();
     if (behind > 0) {
       const Block next = {block.first + g.block_keys, std::min<int64_t>(g.block_keys, behind)};
       block_.AddBlock(call, job.item, next);

@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <limits>
+#include <new>
 
 #include "kernels/blocks-inl.h"
 #include "kernels/modifiers-inl.h"
@@ -76,8 +77,7 @@ HWY_INLINE int BeginTiles(const Job& job, bool with_output, Tile* tiles) {
   const Geometry& g = job.g;
   int count = 0;
   for (int64_t row = 0; row < item.rows; row += g.tile_rows, ++count) {
-    Tile& tile = tiles[count];
-    tile = MakeTile<Engine>(job.w, g, count);
+    Tile& tile = *new (tiles + count) Tile(MakeTile<Engine>(job.w, g, count));
     tile.first_row = item.first_row + row;
     tile.count = static_cast<int>(std::min<int64_t>(g.tile_rows, item.rows - row));
     FindVisibleKeys(job, tile);
@@ -106,7 +106,7 @@ template <class Engine>
 SumFaults AttendOnce(const Job& job) {
   using Lanes = typename Engine::Lanes;
   // 1. Pack scale·Q of every tile; m = −inf, l = 0, O = 0.
-  Tile tiles[kMaxTiles];
+  Tiles tiles;
   const int count = BeginTiles<Engine>(job, true, tiles);
   {
     typename Engine::Pipeline pipeline;

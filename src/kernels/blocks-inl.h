@@ -14,6 +14,15 @@ namespace HWY_NAMESPACE {
 
 constexpr int kMaxTiles = 64;
 
+// Room for the tiles of an item, which writes only those that it has.
+class Tiles {
+ public:
+  HWY_INLINE operator Tile*() { return reinterpret_cast<Tile*>(bytes_); }
+
+ private:
+  alignas(Tile) unsigned char bytes_[kMaxTiles * sizeof(Tile)];
+};
+
 // The keys between the first and the last block of which some tile sees any; the first is the start
 // of its block.
 template <class Engine>

@@ -62,7 +62,7 @@ template <class Engine>
 void EmitMatrix(const KernelCall& call, const Item& item, char* scratch) {
   const Job job = BeginJob<Engine>(call, item, scratch, 1.0f);
   const bool weights = call.stage == ScoreStage::kWeights;
-  Tile tiles[kMaxTiles];
+  Tiles tiles;
   const int count = BeginTiles<Engine>(job, false, tiles);
   FillMatrix(job, tiles, count, weights ? 0.0f : MinusInfinityScalar());
   for (bool final : {false, true}) {

@@ -88,26 +88,51 @@ Status CheckLengths(const Plan::State& plan, const ValidProblem& problem) {
   return Status();
 }
 
-}  // namespace
-
-void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept {
-  plan->sizes = problem.sizes();
-  ForEachTensor(
-      [](const TensorRow&, const auto& given, auto& bound) {
-        bound.rank = given.rank;
-        bound.dtype = given.dtype;
-      },
-      *problem, plan->bound);
-  plan->bound.score_stage = problem->score_stage;
-  plan->bound.score.function = problem->score.function;
-  BindSizes(problem, plan);
+// All but the tensors. Every member of Problem and Score is here: either it is compared, or it may
+// be anything that its own check allows.
+bool SameNumbers(const Problem& problem, const Problem& planned) {
+  const Score &score = problem.score, &bound = planned.score;
+  const bool same = problem.ring == planned.ring && problem.pages.keys == planned.pages.keys &&
+                    problem.score_stage == planned.score_stage &&
+                    score.function.present() == bound.function.present() &&
+                    score.block_map.queries == bound.block_map.queries &&
+                    score.block_map.keys == bound.block_map.keys && score.causal == bound.causal &&
+                    score.window.left == bound.window.left &&
+                    score.window.right == bound.window.right &&
+                    score.query_offset == bound.query_offset;
+  return same && (!score.scale.has_value() || IsScale(*score.scale)) && IsSoftcap(score.softcap);
 }
 
-void BindSizes(const ValidProblem& problem, Plan::State* plan) noexcept {
-  plan->sizes.Tq = problem.sizes().Tq;
-  plan->sizes.Tk = problem.sizes().Tk;
-  plan->bound.score.causal = problem->score.causal;
-  plan->bound.score.window = problem->score.window;
+// Of a tensor that both have: the same type and sizes, and strides and data that pass every check.
+template <class View>
+bool SameView(const View& view, const View& planned) {
+  uint64_t differs = static_cast<uint64_t>(view.dtype != planned.dtype);
+  for (int a = 0; a < kMaxRank; ++a)
+    differs |= static_cast<uint64_t>(view.shape[a] ^ planned.shape[a]);
+  return differs == 0 && view.data != nullptr && view.dtype != DType::kBit &&
+         IsPlain(Facts("", view));
+}
+
+}  // namespace
+
+Repetition CompareWithPlanned(const Plan::State& plan, const Problem& problem) noexcept {
+  Repetition result = {SameNumbers(problem, plan.bound), true};
+  ForEachTensor(
+      [&](const TensorRow& row, const auto& view, const auto& planned) {
+        if (planned.rank == 0 || view.rank == 0) {
+          result.same = result.same && view.rank == planned.rank;
+        } else if (row.types.set == kIntegers.set) {
+          result.same = false;
+        } else if (result.same) {
+          result.same = view.rank == planned.rank && SameView(view, planned);
+          if (row.walked) result.settled = result.settled && IsSettled(Facts("", view));
+        }
+      },
+      problem, plan.bound);
+  return result;
+}
+
+void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept {
   for (int n = 0; n < kMaps; ++n) plan->maps[n].layout = MapLayoutOf(kMapSources[n], problem);
 }
 

@@ -6,11 +6,8 @@
 
 namespace fovea {
 
-// Notes what neither Run nor Update may change.
+// Notes everything that Run compares, lengths aside.
 void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept;
-
-// Notes what Update may change, lengths aside.
-void BindSizes(const ValidProblem& problem, Plan::State* plan) noexcept;
 
 // Whether Update may take it, lengths aside.
 Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcept;
@@ -18,6 +15,15 @@ Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcep
 // Whether Run may take it: sizes, types, lengths, offsets, causal, window and which tensors are
 // present. Reads lengths; no allocation.
 Status CheckAgainstPlan(const Plan::State& plan, const ValidProblem& problem) noexcept;
+
+// Whether the problem is, as far as any check goes, the one that was planned last: then Run takes
+// it without the checks, which would say the same again. False does not mean that it differs: what
+// says its lengths by tensors is not looked at here.
+struct Repetition {
+  bool same = false;
+  bool settled = false;  // IsSettled, of all tensors
+};
+Repetition CompareWithPlanned(const Plan::State& plan, const Problem& problem) noexcept;
 
 // How the map of a view of the problem's lies; all zero where there are no pairs.
 MaskMapLayout MapLayoutOf(const MapSource& source, const ValidProblem& problem) noexcept;

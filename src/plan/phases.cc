@@ -27,7 +27,7 @@ KernelCall CallOf(const RunContext& context, const Geometry& geometry) {
   call.problem = context.problem;
   call.lengths = plan.lengths.data();
   call.geometry = geometry;
-  call.scale = *context.problem->score.scale;
+  call.scale = context.scale;
   call.mask_map = MapOf(context, kMapOfMask);
   call.bias_map = MapOf(context, kMapOfBias);
   if (plan.tree_nodes > 0) call.trees = {plan.workspace.Trees(context.workspace), plan.tree_nodes};

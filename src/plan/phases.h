@@ -12,8 +12,9 @@ namespace fovea {
 // What all tasks of a run share.
 struct RunContext {
   const Plan::State* plan;
-  const Problem* problem;  // as Settle leaves it
+  const Problem* problem;  // settled: validate.h
   char* workspace;         // aligned
+  float scale;
 };
 
 struct Phase {

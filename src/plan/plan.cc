@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 
 #include "float_state.h"
@@ -88,8 +89,9 @@ void Lay(const Problem& problem, Plan::State* plan) {
 Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   const PlanOptions& options = plan->options;
   FOVEA_RETURN_IF_ERROR(ChooseTarget(options.target, &plan->target));
-  BindProblem(problem, plan);
   FOVEA_RETURN_IF_ERROR(CheckProduct(*plan));
+  BindProblem(problem, plan);
+  plan->default_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(plan->sizes.dk)));
   plan->room = plan->sizes;
   plan->room.Tq = std::max(plan->sizes.Tq, options.max_queries);
   plan->room.Tk = std::max(plan->sizes.Tk, options.max_keys);
@@ -118,7 +120,9 @@ Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept {
   FOVEA_RETURN_IF_ERROR(ReadAllLengths(problem, next));
   // From here on nothing can fail, so that a refused update leaves the plan as it was.
   std::copy(next, next + plan->sizes.B, plan->lengths.data());
-  BindSizes(problem, plan);
+  plan->sizes = problem.sizes();
+  plan->bound = *problem;
+  BindProblem(problem, plan);
   Lay(*problem, plan);
   return Status();
 }
@@ -141,7 +145,7 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
     FOVEA_RETURN_IF_ERROR(CheckOptions(options));
     void* const memory = Allocate(options.allocator, sizeof(State));
     if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
-    std::unique_ptr<State, Destroy> state(new (memory) State(options));
+    std::unique_ptr<State, Destroy> state(new (memory) State(options, checked));
     FOVEA_RETURN_IF_ERROR(MakePlan(checked, state.get()));
     plan->state_ = std::move(state);
     return Status();

@@ -6,7 +6,7 @@
 
 namespace fovea {
 
-// Plans `problem`. *plan was made with its options, which have passed CheckOptions; on an error it
+// Plans `problem`. *plan was made with it and options that have passed CheckOptions; on an error it
 // may only be destroyed. Allocates.
 Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept;
 

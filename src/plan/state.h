@@ -55,8 +55,10 @@ struct PlannedMap {
 };
 
 struct [[gnu::visibility("hidden")]] Plan::State {
-  explicit State(const PlanOptions& o) noexcept
+  State(const PlanOptions& o, const ValidProblem& problem) noexcept
       : options(o),
+        sizes(problem.sizes()),
+        bound(*problem),
         lengths(ContainerAllocator<SequenceLengths>(o.allocator)),
         sequences(ContainerAllocator<SequencePlan>(o.allocator)),
         maps{{o}, {o}} {}
@@ -65,9 +67,10 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   Target target = Target::kAuto;
   ProblemSizes sizes;
   ProblemSizes room;  // Tq and Tk that Update may reach
-  // What Run compares: of the tensors ranks and types alone, score_stage, causal
-  // and window, and whether there is a score function.
+  // The problem that was planned last, which Run compares with its own: all but data and strides,
+  // which mean nothing here.
   Problem bound;
+  float default_scale = 1;  // of problems that say none
 
   // [B], then [B] where Update reads the next ones
   Vector<SequenceLengths> lengths;

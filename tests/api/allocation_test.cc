@@ -62,6 +62,23 @@ TEST(AllocationTest, RunDoesNotAllocate) {
   }
 }
 
+// A decoder's step of one sequence: plan and workspace lie on the stack. What is larger does not.
+TEST(AllocationTest, SmallCallsDoNotAllocate) {
+  ProblemSpec spec;
+  spec.Hq = 8, spec.Hkv = 2, spec.Tk = 200, spec.dk = spec.dv = 128;
+  RandomProblem small(spec, 1);
+  spec.B = 100;
+  RandomProblem large(spec, 1);
+  const int64_t before = test::Allocations();
+  const Status status = Attention(small.problem);
+  const int64_t between = test::Allocations();
+  EXPECT_TRUE(Attention(large.problem).ok());
+  const int64_t after = test::Allocations();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(between, before);
+  EXPECT_TRUE(!test::CountsMalloc() || after > between);
+}
+
 TEST(AllocationTest, ErrorsDoNotAllocate) {
   RandomProblem p(VariedSpecs()[0], 1);
   Plan plan;
