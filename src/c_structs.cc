@@ -163,8 +163,10 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
 }
 
 Status ReadGradientProblem(const fovea_gradient_problem* given, GradientProblem* problem) noexcept {
-  fovea_gradient_problem p = {};
-  FOVEA_RETURN_IF_ERROR(Read("problem", given, &p));
+  fovea_gradient_problem copy;
+  const fovea_gradient_problem* known;
+  FOVEA_RETURN_IF_ERROR(Read("problem", given, &copy, &known));
+  const fovea_gradient_problem& p = *known;
   FOVEA_RETURN_IF_ERROR(CheckFlag("problem.accumulate", p.accumulate));
   FOVEA_RETURN_IF_ERROR(CheckReserved("problem.reserved", p.reserved));
   FOVEA_RETURN_IF_ERROR(ReadProblem(p.forward, &problem->forward));

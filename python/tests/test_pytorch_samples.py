@@ -19,13 +19,15 @@ with warnings.catch_warnings():
 
 U = 2.0**-24  # the unit roundoff of float32, in which all sums are
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: U, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+# What rounds to 0: weights below float32's normal numbers, 2⁻¹²⁶, times at most 64; half of float16's least number.
+LEAST = {torch.float64: 2.0**-120, torch.float32: 2.0**-120, torch.float16: 2.0**-25, torch.bfloat16: 2.0**-120}
 
 
 class Exact:
     """Attention in float64, and how far from it one is that rounds scores, weights and sums to float32, and weights, what goes backwards and results to the type of query."""
 
     def __init__(self, q, k, v, mask=None, causal=False, scale=None):
-        self.unit = ROUNDOFF[q.dtype]
+        self.unit, self.least = ROUNDOFF[q.dtype], LEAST[q.dtype]
         Q, K, V = (x.detach().double() for x in (q, k, v))
         if Q.dim() > 2:
             K, V = (x.repeat_interleave(Q.shape[-3] // x.shape[-3], -3) if x.shape[-3] not in (0, Q.shape[-3]) and Q.shape[-3] % x.shape[-3] == 0 else x for x in (K, V))
@@ -48,7 +50,7 @@ class Exact:
 
     def bound(self):
         """Of each result: off as its weights are, summed over Tk keys, rounded."""
-        return (self.P @ self.V.abs()) * (self.weights + self.K.shape[-2] * U + self.unit) + 2.0**-24 * self.unit
+        return (self.P @ self.V.abs()) * (self.weights + self.K.shape[-2] * U + self.unit) + self.least
 
     def gradient_bounds(self):
         """Of the gradients of out.sum() by query, key and value, heads that were repeated as such, and by the scores."""
@@ -156,7 +158,7 @@ def run_samples(stride, recomputed):
         bounds = [exact.bound()] + [by_name[x] for x, tensor in given.items() if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
         for (_, got), r, bound in zip(pairs, right, bounds):
             error = (got.detach().double() - r.detach()).abs()
-            limit = sum_to(bound, r.shape) + ROUNDOFF[dtype] * r.detach().abs()
+            limit = sum_to(bound, r.shape) + ROUNDOFF[dtype] * r.detach().abs() + LEAST[dtype]
             assert bool((torch.nan_to_num(error, nan=0.0) <= limit).all()), (name, float((error / limit).nan_to_num(0.0).max()))
             assert bool((got.isnan() == r.isnan()).all()), name
     return n
