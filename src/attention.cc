@@ -47,7 +47,8 @@ Status CheckProblem(const Plan::State& plan, const Problem& problem, bool* settl
   FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
   FOVEA_RETURN_IF_ERROR(CheckAgainstPlan(plan, checked));
   *settled = IsSettled(checked);
-  return CheckData(checked, plan.lengths.data());
+  FOVEA_RETURN_IF_ERROR(CheckData(checked, plan.lengths.data()));
+  return plan.options.fixed_tables ? Status() : CheckTable(checked, plan.lengths.data());
 }
 
 // Whether `plan` can run `problem` in that workspace, and whether the problem is settled.
@@ -115,7 +116,8 @@ Status Prepare(const Problem& problem, const PlanOptions& options, std::optional
   FOVEA_RETURN_IF_ERROR(CheckOptions(options));
   FOVEA_RETURN_IF_ERROR(MakePlan(checked, &plan->emplace(options, checked)));
   *settled = IsSettled(checked);
-  return CheckData(checked, (*plan)->lengths.data());
+  FOVEA_RETURN_IF_ERROR(CheckData(checked, (*plan)->lengths.data()));
+  return CheckTable(checked, (*plan)->lengths.data());
 }
 
 // Every task of every run goes through here.
