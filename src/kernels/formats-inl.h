@@ -210,6 +210,21 @@ constexpr RowFormat kRowFormats[] = {
     NeitherOf(DType::kI32),
     NeitherOf(DType::kI64),
     ReadOnly<BitElements>(DType::kBit),
+    NeitherOf(DType::kI8),
+    NeitherOf(DType::kU8),
+    NeitherOf(DType::kI4),
+    NeitherOf(DType::kU4),
+    NeitherOf(DType::kI4High),
+    NeitherOf(DType::kU4High),
+    NeitherOf(DType::kF8E4M3FN),
+    NeitherOf(DType::kF8E5M2),
+    NeitherOf(DType::kQ8_0),
+    NeitherOf(DType::kQ4_0),
+    NeitherOf(DType::kQ4_1),
+    NeitherOf(DType::kQ5_0),
+    NeitherOf(DType::kQ5_1),
+    NeitherOf(DType::kIQ4NL),
+    NeitherOf(DType::kF32Z4),
 };
 constexpr size_t kFormats = sizeof(kRowFormats) / sizeof(RowFormat);
 
