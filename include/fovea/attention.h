@@ -61,11 +61,11 @@ struct Problem {
   bool ring = false;
 
   // Quantised k or v (IsQuantised): of types with HasScaleViews an element is (u − zero)·scale, in
-  // f32 and in that order. Four axes, each of 1 to as many elements as that axis of k has: element a
-  // of an axis uses element ⌊a·n_scale / n_k⌋ of it, so that 1 is shared by all and fewer are groups
-  // (which the two may have each its own). They may point into the same bytes as the codes. Scales
-  // that no visible key uses have no influence. Errors: absent scales of integer codes, scales or
-  // zeros of other types, a zero beside f32_z4.
+  // f32 and in that order. Four axes, each of 1 to as many elements as that axis of k has: element
+  // a of an axis uses element ⌊a·n_scale / n_k⌋ of it, so that 1 is shared by all and fewer are
+  // groups (which the two may have each its own). They may point into the same bytes as the codes.
+  // Scales that no visible key uses have no influence. Errors: absent scales of integer codes,
+  // scales or zeros of other types, a zero beside f32_z4.
   TensorView k_scale;  // f32, f16, bf16, or f32_z4, which holds zeros too; of fp8 optional
   TensorView k_zero;   // optional: f32, f16, bf16, i32, i8 or u8; 0 where absent
   TensorView v_scale;  // of v, as k_scale

@@ -24,14 +24,14 @@ enum class DType : int32_t {
 
   // From here on quantised: only k and v. docs/quantised.md says what each is worth.
   // Codes: a value is (u − zero)·scale, of views of their own (Problem::k_scale, k_zero, …).
-  kI8 = 8,   // u is signed, of 8 bits
-  kU8 = 9,   // u is unsigned, of 8 bits
-  kI4 = 10,  // two channels in a byte, the even one in the LOW nibble; u + 8 is stored
-  kU4 = 11,  // likewise, u itself (0 … 15) is stored
-  kI4High = 12,     // as kI4, the even channel in the HIGH nibble
-  kU4High = 13,     // as kU4, the even channel in the HIGH nibble
-  kF8E4M3FN = 14,   // 4 bits of exponent, 3 of fraction; no infinities, NaN is ±0x7f
-  kF8E5M2 = 15,     // 5 bits of exponent, 2 of fraction: the upper half of a binary16
+  kI8 = 8,         // u is signed, of 8 bits
+  kU8 = 9,         // u is unsigned, of 8 bits
+  kI4 = 10,        // two channels in a byte, the even one in the LOW nibble; u + 8 is stored
+  kU4 = 11,        // likewise, u itself (0 … 15) is stored
+  kI4High = 12,    // as kI4, the even channel in the HIGH nibble
+  kU4High = 13,    // as kU4, the even channel in the HIGH nibble
+  kF8E4M3FN = 14,  // 4 bits of exponent, 3 of fraction; no infinities, NaN is ±0x7f
+  kF8E5M2 = 15,    // 5 bits of exponent, 2 of fraction: the upper half of a binary16
   // Blocks of 32 elements with their scale d (f16), and a least value m (f16), inside, as in ggml.
   kQ8_0 = 16,   // 34 bytes: d, i8[32]; n·d
   kQ4_0 = 17,   // 18 bytes: d, nibbles; (n − 8)·d. Byte j: element j LOW, j + 16 HIGH
@@ -193,9 +193,8 @@ constexpr View MakeView(Pointer data, DType dtype, const std::array<int64_t, N>&
   view.rank = static_cast<int32_t>(N);
   for (size_t a = 0; a < N; ++a) {
     view.shape[a] = shape[a];
-    view.stride[a] = a + 1 == N
-                         ? element_strides[a] * UnitBytes(dtype)
-                         : element_strides[a] / UnitElements(dtype) * UnitBytes(dtype);
+    view.stride[a] = a + 1 == N ? element_strides[a] * UnitBytes(dtype)
+                                : element_strides[a] / UnitElements(dtype) * UnitBytes(dtype);
   }
   return view;
 }

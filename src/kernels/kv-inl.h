@@ -20,14 +20,49 @@ struct KeyRun {
   const char* row;     // of the first key
   int64_t row_stride;  // bytes
   int64_t n;           // keys that lie so, at least 1 before the sequence's end
+  // where the first key lies in the tensor, along axes 0 and 2: by which scales of codes are found
+  int64_t batch, first;
 };
 
 // Of k or v: the run from key j of the item's sequence on.
 HWY_INLINE KeyRun RunFrom(const KernelCall& call, const Item& item, const TensorView& view,
                           int64_t j) {
   const SequenceLengths& sequence = call.lengths[item.sequence];
-  return {RowOf(view, sequence.kv_batch, item.kv_head, sequence.kv_first + j), view.stride[2],
-          sequence.kv_length - j};
+  const int64_t first = sequence.kv_first + j;
+  return {RowOf(view, sequence.kv_batch, item.kv_head, first), view.stride[2],
+          sequence.kv_length - j, sequence.kv_batch, first};
+}
+
+// Scales or zeros of a head's codes, in the batch or page of that number.
+HWY_INLINE CodeFactors FactorsOf(const TensorView& codes, const TensorView& view, int64_t batch,
+                                 int64_t head) {
+  if (!view.present()) return CodeFactors();
+  return {RowOf(view, GroupOf(batch, view.shape[0], codes.shape[0]),
+                GroupOf(head, view.shape[1], codes.shape[1]), 0),
+          view.dtype,
+          view.shape[2],
+          view.shape[3],
+          view.stride[2],
+          view.stride[3]};
+}
+
+// The first `n` keys of a run of k or v (`view` is that of the call's problem), all channels as
+// f32, to_stride floats from key to key.
+HWY_INLINE void LoadKeys(const KernelCall& call, const Item& item, const TensorView& view,
+                         const KeyRun& run, int64_t n, float* to, int64_t to_stride) {
+  SourceRows rows = {run.row, view.dtype, view.stride[3], run.row_stride};
+  CodeScales scales;
+  if (HasScaleViews(view.dtype)) {
+    const Problem& problem = *call.problem;
+    const bool is_k = &view == &problem.k;
+    const TensorView& scale = is_k ? problem.k_scale : problem.v_scale;
+    const TensorView& zero = is_k ? problem.k_zero : problem.v_zero;
+    scales = {FactorsOf(view, scale, run.batch, item.kv_head),
+              FactorsOf(view, zero, run.batch, item.kv_head), view.shape[2], view.shape[3],
+              run.first};
+    rows.scales = &scales;
+  }
+  LoadRows(rows, n, 0, view.shape[3], to, to_stride);
 }
 
 // f(run, key of the block that is its first) for the runs that make up the block.
@@ -61,7 +96,7 @@ class KeyWalk {
   const Job& job_;
   const TensorView& view_;
   int64_t key_;
-  KeyRun run_ = {nullptr, 0, 0};
+  KeyRun run_ = {nullptr, 0, 0, 0, 0};
 };
 
 }  // namespace HWY_NAMESPACE

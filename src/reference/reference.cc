@@ -39,7 +39,7 @@ Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, i
   double positive = 0, negative = 0;
   for (int64_t c = 0; c < problem.q.shape[3]; ++c) {
     const double term = scale * At(problem.q, queries.batch, h, queries.first + i, c) *
-                        At(problem.k, keys.batch, hkv, keys.first + j, c);
+                        KeyAt(problem, keys.batch, hkv, keys.first + j, c);
     s.value += term;
     (term > 0 ? positive : negative) += term;
   }
@@ -257,7 +257,7 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
 
   // 7. out = Σ p_j·v_j, lse = ln(Σ exp(s) + exp(σ))
   const auto value = [&](int64_t j, int64_t c) {
-    return At(problem.v, sequence.keys.batch, hkv, sequence.keys.first + j, c);
+    return ValueAt(problem, sequence.keys.batch, hkv, sequence.keys.first + j, c);
   };
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;  // not 0·v: v may be NaN there
