@@ -55,6 +55,10 @@ TensorView* PlaceOf(const std::string& name, Case* c) {
       {"q", &c->problem.q},
       {"k", &c->problem.k},
       {"v", &c->problem.v},
+      {"k_scale", &c->problem.k_scale},
+      {"k_zero", &c->problem.k_zero},
+      {"v_scale", &c->problem.v_scale},
+      {"v_zero", &c->problem.v_zero},
       {"head_scales", &score.head_scales},
       {"bias", &score.bias},
       {"bias_scales", &score.bias_scales},
@@ -68,6 +72,13 @@ TensorView* PlaceOf(const std::string& name, Case* c) {
   };
   const auto place = places.find(name);
   return place == places.end() ? nullptr : place->second;
+}
+
+// A tensor of bytes that hold two channels each, the even one in the low nibble.
+TensorView AsNibbles(TensorView bytes) {
+  bytes.dtype = DType::kU4;
+  bytes.shape[3] *= UnitElements(DType::kU4);
+  return bytes;
 }
 
 // What the library would have to have for a case, by the names of inputs and parameters.
@@ -144,6 +155,8 @@ Case Suite::Load(size_t index) const {
     if (tensor.memory == nullptr)
       c.unavailable = "the system does not reserve the addresses of " + name;
     if (c.token_major && HasLayout(name)) tensor.view = SwapAxes(tensor.view, 1, 2);
+    if (source.contains("quantised") && source.at("quantised").value(name, 8) == 4)
+      tensor.view = AsNibbles(tensor.view);
     *PlaceOf(name, &c) = tensor.view;
   }
   for (size_t n = 0; n < outs.size(); ++n) c.parts.push_back({outs[n], lses.at(n)});

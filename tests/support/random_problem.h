@@ -13,18 +13,18 @@
 
 namespace fovea::test {
 
-// Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths,
-// offsets, masks uniform. Scales of heads and biases are normal, and some are 0 or 1. Key ranges
-// are part of the keys, most of them, all and more, or nothing. Trees are chains that branch and
-// begin anew. Of packed sequences one is the longest, each other one empty or shorter, and up to
-// three rows lie before the first and behind the last one. K and V at and behind kv_lengths, rows
-// outside of every sequence, and all padding hold NaN: they must never be read. Outputs hold
-// OwnedTensor::kFill.
+// Unit-normal q, k, v, rounded to their types (quantised k and v: random codes, and scales that
+// make numbers of that size of them); bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets,
+// masks uniform. Scales of heads and biases are normal, and some are 0 or 1. Key ranges are part of
+// the keys, most of them, all and more, or nothing. Trees are chains that branch and begin anew. Of
+// packed sequences one is the longest, each other one empty or shorter, and up to three rows lie
+// before the first and behind the last one. K and V at and behind kv_lengths, rows outside of every
+// sequence, and all padding hold NaN: they must never be read. Outputs hold OwnedTensor::kFill.
 struct RandomProblem {
   ProblemSpec spec;
   OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes,
       query_offsets, q_lengths, kv_lengths, sinks, cu_seqlens_q, cu_seqlens_k, head_scales,
-      bias_scales, key_ranges;
+      bias_scales, key_ranges, k_scale, k_zero, v_scale, v_zero;
   std::shared_ptr<const HashedBias> function;  // of this problem and its copies
   Problem problem;
 
@@ -56,6 +56,7 @@ struct RandomProblem {
 
  private:
   void SpoilWhatIsNotThere();
+  void SpoilFactors(const OwnedTensor& codes, OwnedTensor* factors);
   static Rows RowsOf(const OwnedTensor& cu_seqlens, int64_t b, int64_t T);
 };
 
