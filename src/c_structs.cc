@@ -70,7 +70,7 @@ static_assert(kMaxRank == 4);
 // that fits into it.
 #define FOVEA_ENDS_WITH(STRUCT, FIELD) \
   static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
-FOVEA_ENDS_WITH(fovea_problem, v_zero);
+FOVEA_ENDS_WITH(fovea_problem, v_group_stride);
 FOVEA_ENDS_WITH(fovea_allocator, release);
 FOVEA_ENDS_WITH(fovea_plan_options, fixed_bias);
 FOVEA_ENDS_WITH(fovea_cost, tasks);
@@ -153,6 +153,8 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
   problem->pages.keys = p.page_keys;
   problem->ring = p.ring != 0;
   problem->score_stage = static_cast<ScoreStage>(p.score_stage);
+  problem->k_group_stride = p.k_group_stride;
+  problem->v_group_stride = p.v_group_stride;
 
   Score& score = problem->score;
   if (p.has_scale != 0) score.scale = p.scale;

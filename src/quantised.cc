@@ -1,5 +1,6 @@
 #include "quantised.h"
 
+#include <algorithm>
 #include <cinttypes>
 
 namespace fovea {
@@ -25,8 +26,33 @@ Status CheckGroups(const TensorFacts& t, const TensorFacts& codes) {
   return Status();
 }
 
+// Groups of channels that lie apart: as long as each other, and of whole units.
+Status CheckGroupStride(const TensorFacts& codes, const TensorFacts& scale, const TensorFacts& zero,
+                        const char* name, int64_t stride) {
+  constexpr int64_t kMost = int64_t{1} << 40;  // all of a row is a number of bytes
+  if (stride == 0) return Status();
+  if (!HasScaleViews(codes.dtype)) {
+    return Invalid("%s = %" PRId64 ", expected 0 (%s.dtype = %s)", name, stride, codes.name,
+                   Name(codes.dtype));
+  }
+  if (stride < -kMost || stride > kMost)
+    return Invalid("%s = %" PRId64 ", expected -2^40 to 2^40", name, stride);
+  const int64_t scales = scale.rank == 0 ? 1 : scale.shape[3];
+  const int64_t zeros = zero.rank == 0 ? 1 : zero.shape[3];
+  const int64_t groups = std::max<int64_t>(std::max(scales, zeros), 1), d = codes.shape[3];
+  if ((scales != zeros && scales != 1 && zeros != 1) || d % groups != 0 ||
+      d / groups % UnitElements(codes.dtype) != 0) {
+    return Unsupported("%s = %" PRId64 " with %" PRId64
+                       " groups, expected equal groups of whole "
+                       "units of %s.shape[3] = %" PRId64,
+                       name, stride, groups, codes.name, d);
+  }
+  return Status();
+}
+
 // Scales and zeros of k, or of v, where and only where its type has them.
-Status CheckScales(const TensorFacts& codes, const TensorFacts& scale, const TensorFacts& zero) {
+Status CheckScales(const TensorFacts& codes, const TensorFacts& scale, const TensorFacts& zero,
+                   const char* stride_name, int64_t group_stride) {
   const bool has_scale = scale.rank != 0, has_zero = zero.rank != 0;
   if (!HasScaleViews(codes.dtype)) {
     for (const TensorFacts* t : {&scale, &zero}) {
@@ -35,7 +61,7 @@ Status CheckScales(const TensorFacts& codes, const TensorFacts& scale, const Ten
                        t->name, t->rank, codes.name, Name(codes.dtype));
       }
     }
-    return Status();
+    return CheckGroupStride(codes, scale, zero, stride_name, group_stride);
   }
   const bool is_float = codes.dtype == DType::kF8E4M3FN || codes.dtype == DType::kF8E5M2;
   if (!has_scale && !is_float) {
@@ -47,7 +73,8 @@ Status CheckScales(const TensorFacts& codes, const TensorFacts& scale, const Ten
                    zero.rank, scale.name, Name(scale.dtype));
   }
   if (has_scale) FOVEA_RETURN_IF_ERROR(CheckGroups(scale, codes));
-  return has_zero ? CheckGroups(zero, codes) : Status();
+  if (has_zero) FOVEA_RETURN_IF_ERROR(CheckGroups(zero, codes));
+  return CheckGroupStride(codes, scale, zero, stride_name, group_stride);
 }
 
 }  // namespace
@@ -70,9 +97,10 @@ Status CheckUnits(const TensorFacts& t) noexcept {
 
 Status CheckQuantised(const Problem& problem) noexcept {
   FOVEA_RETURN_IF_ERROR(CheckScales(Facts("k", problem.k), Facts("k_scale", problem.k_scale),
-                                    Facts("k_zero", problem.k_zero)));
+                                    Facts("k_zero", problem.k_zero), "k_group_stride",
+                                    problem.k_group_stride));
   return CheckScales(Facts("v", problem.v), Facts("v_scale", problem.v_scale),
-                     Facts("v_zero", problem.v_zero));
+                     Facts("v_zero", problem.v_zero), "v_group_stride", problem.v_group_stride);
 }
 
 }  // namespace fovea

@@ -70,6 +70,11 @@ struct Problem {
   TensorView k_zero;   // optional: f32, f16, bf16, i32, i8 or u8; 0 where absent
   TensorView v_scale;  // of v, as k_scale
   TensorView v_zero;   // of v, as k_zero
+  // Bytes from one group of channels that share scales to the next, where something lies between
+  // the groups of a row; 0: the channels of a row are dense. kUnsupported for groups of different
+  // lengths or of parts of units.
+  int64_t k_group_stride = 0;
+  int64_t v_group_stride = 0;  // of v, as k_group_stride
 
   MutableTensorView out;  // [B, Hq, Tq, dv]
   // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included;

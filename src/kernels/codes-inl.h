@@ -101,6 +101,8 @@ HWY_INLINE float ZeroInScale(const char* p) {
 struct CodeGroup {
   int64_t first, end;
   int64_t scale, zero;  // bytes
+  int64_t codes;        // bytes from the row to the codes of a group of channels that lies apart …
+  int64_t skipped;      // … and its channels before `first`
 };
 
 // Scales and zeros of codes: of a chunk of channels, for one row after the other.
@@ -115,9 +117,12 @@ class ScalesOfRows {
     for (int64_t c = begin; c < begin + n;) {
       const int64_t end = std::min(
           std::min(GroupEnd(c, s.scale.columns, all), GroupEnd(c, s.zero.columns, all)), begin + n);
-      groups_[count_++] = {c - begin, end - begin,
+      groups_[count_++] = {c - begin,
+                           end - begin,
                            GroupOf(c, s.scale.columns, all) * s.scale.stride,
-                           GroupOf(c, s.zero.columns, all) * s.zero.stride};
+                           GroupOf(c, s.zero.columns, all) * s.zero.stride,
+                           s.group_stride == 0 ? 0 : c / s.group_channels * s.group_stride,
+                           s.group_stride == 0 ? 0 : c % s.group_channels};
       c = end;
     }
   }
@@ -176,10 +181,12 @@ struct CodedRows {
     for (int64_t c = 0; c < n; c += kCodeChunk, to += kCodeChunk) {
       const int64_t channels = std::min(n - c, kCodeChunk);
       ScalesOfRows scales(*from.scales, first + c, channels);
-      const bool expands = scales.are_short(channels), has_zero = scales.has_zero();
+      const bool is_dense = from.scales->group_stride == 0, has_zero = scales.has_zero();
+      const bool expands = is_dense && scales.are_short(channels);
       for (int64_t r = 0; r < rows; ++r) {
+        const char* const coded = from.row + r * from.row_stride;
         const uint8_t* const codes =
-            Codes::Unpack(from.row + r * from.row_stride, first + c, channels, buffer);
+            is_dense ? Codes::Unpack(coded, first + c, channels, buffer) : nullptr;
         float* const row = to + r * to_stride;
         scales.Find(from.scales->first + r);
         if (expands) {
@@ -188,8 +195,10 @@ struct CodedRows {
           continue;
         }
         for (const CodeGroup& group : scales) {
-          const uint8_t* const some = codes + group.first;
           const int64_t count = group.end - group.first;
+          const uint8_t* const some =
+              is_dense ? codes + group.first
+                       : Codes::Unpack(coded + group.codes, group.skipped, count, buffer);
           const VF scale = hn::Set(df, scales.Scale(group));
           if (has_zero) {
             const ShiftedAndScaled f = {scale, hn::Set(df, scales.Zero(group))};

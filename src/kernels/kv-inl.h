@@ -60,6 +60,8 @@ HWY_INLINE void LoadKeys(const KernelCall& call, const Item& item, const TensorV
     scales = {FactorsOf(view, scale, run.batch, item.kv_head),
               FactorsOf(view, zero, run.batch, item.kv_head), view.shape[2], view.shape[3],
               run.first};
+    scales.group_stride = is_k ? problem.k_group_stride : problem.v_group_stride;
+    scales.group_channels = view.shape[3] / std::max(scales.scale.columns, scales.zero.columns);
     rows.scales = &scales;
   }
   LoadRows(rows, n, 0, view.shape[3], to, to_stride);

@@ -23,6 +23,8 @@ struct CodeScales {
   CodeFactors scale, zero;
   int64_t code_rows, code_columns;
   int64_t first;  // the number of the first row
+  // Groups of so many channels lie so many bytes apart; a stride of 0: channels are dense.
+  int64_t group_channels = 0, group_stride = 0;
 };
 
 // Rows that are read. In a row, units (internal::ElementFormat) are `stride` bytes apart; a stride

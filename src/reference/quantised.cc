@@ -1,4 +1,5 @@
 // Quantised elements, one by one, in plain words.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -104,10 +105,20 @@ double DecodeQuantised(DType dtype, const void* unit, int element) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-double CodedAt(const TensorView& codes, const TensorView& scale, const TensorView& zero, int64_t b,
-               int64_t h, int64_t j, int64_t c) {
-  const double u = At(codes, b, h, j, c);
-  if (!HasScaleViews(codes.dtype)) return u;
+double CodedAt(const TensorView& codes, const TensorView& scale, const TensorView& zero,
+               int64_t group_stride, int64_t b, int64_t h, int64_t j, int64_t c) {
+  if (!HasScaleViews(codes.dtype)) return At(codes, b, h, j, c);
+  double u;
+  if (group_stride == 0) {
+    u = At(codes, b, h, j, c);
+  } else {
+    const int64_t groups =
+        std::max(scale.present() ? scale.shape[3] : 1, zero.present() ? zero.shape[3] : 1);
+    const int64_t channels = codes.shape[3] / groups;
+    TensorView group = codes;
+    group.data = static_cast<const char*>(codes.data) + c / channels * group_stride;
+    u = At(group, b, h, j, c % channels);
+  }
   const int64_t index[kMaxRank] = {b, h, j, c};
   // Element a of the codes' axis uses element ⌊a·n / all⌋ of the scales' axis.
   const auto address = [&](const TensorView& view) {
@@ -130,11 +141,13 @@ double CodedAt(const TensorView& codes, const TensorView& scale, const TensorVie
 }
 
 double KeyAt(const Problem& problem, int64_t batch, int64_t head, int64_t row, int64_t channel) {
-  return CodedAt(problem.k, problem.k_scale, problem.k_zero, batch, head, row, channel);
+  return CodedAt(problem.k, problem.k_scale, problem.k_zero, problem.k_group_stride, batch, head,
+                 row, channel);
 }
 
 double ValueAt(const Problem& problem, int64_t batch, int64_t head, int64_t row, int64_t channel) {
-  return CodedAt(problem.v, problem.v_scale, problem.v_zero, batch, head, row, channel);
+  return CodedAt(problem.v, problem.v_scale, problem.v_zero, problem.v_group_stride, batch, head,
+                 row, channel);
 }
 
 }  // namespace fovea::reference

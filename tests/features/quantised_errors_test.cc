@@ -57,6 +57,16 @@ TEST(QuantisedTest, MistakesAreRefusedByName) {
       {"quantised q", [](Problem& p) { p.q.dtype = DType::kI8; }, kInvalid, "q.dtype"},
       {"quantised out", [](Problem& p) { p.out.dtype = DType::kU8; }, kInvalid, "out.dtype"},
       {"a scale as k", [](Problem& p) { p.k.dtype = DType::kF32Z4; }, kInvalid, "k.dtype"},
+      {"groups apart of different lengths",
+       [](Problem& p) { p.k_group_stride = 30, p.k_scale.shape[3] = 3; }, kNot, "k_group_stride"},
+      {"groups apart, far", [](Problem& p) { p.v_group_stride = int64_t{1} << 41; }, kInvalid,
+       "v_group_stride"},
+      {"groups of floats apart",
+       [](Problem& p) {
+         p.v.dtype = DType::kF16, p.v.stride[3] = 2, p.v_group_stride = 8;
+         p.v_scale = p.v_zero = TensorView();
+       },
+       kInvalid, "v_group_stride"},
       {"overflow", [](Problem& p) { p.k_scale.stride[2] = std::numeric_limits<int64_t>::max(); },
        kInvalid, "k_scale.stride[2]"},
   };

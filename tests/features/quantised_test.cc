@@ -337,5 +337,51 @@ TEST(QuantisedTest, ScalesInTheBytesOfTheCodes) {
   }
 }
 
+TEST(QuantisedTest, ScalesBetweenTheGroupsOfARow) {
+  // Rows of groups: scale, zero, codes of g channels, again and again.
+  for (DType type : {DType::kU8, DType::kU4High, DType::kI8, DType::kI4}) {
+    for (int64_t g : {4, 16, 32, 64, 160}) {
+      const int64_t groups = g == 160 ? 2 : 3, d = g * groups, T = 45, H = 2;
+      const int64_t step = 8 + BytesOf(type, g), row = groups * step + 3;
+      std::vector<unsigned char> memory(static_cast<size_t>(1 + 2 * H * T * row), 0xff);
+      test::Random random(test::BaseSeed());
+      ProblemSpec s;
+      s.Hq = 2 * H, s.Hkv = H, s.Tq = g % 3 == 0 ? 1 : 7, s.Tk = T, s.dk = s.dv = d;
+      RandomProblem p(s, test::BaseSeed());
+      for (int64_t n = 0; n < 2 * H * T; ++n) {
+        for (int64_t x = 0; x < groups; ++x) {
+          unsigned char* const group = memory.data() + 1 + n * row + x * step;
+          const float numbers[] = {static_cast<float>(0.01 + 0.01 * random.Uniform()),
+                                   static_cast<float>(10 * random.Normal())};
+          std::memcpy(group, numbers, sizeof(numbers));
+          for (int64_t c = 8; c < step; ++c) group[c] = static_cast<unsigned char>(random.Bits());
+        }
+      }
+      const auto view = [&](int64_t offset, DType of, int64_t channels, int64_t stride) {
+        TensorView v;
+        v.data = memory.data() + 1 + offset, v.dtype = of, v.rank = 4;
+        const int64_t shape[] = {1, H, T, channels}, strides[] = {0, T * row, row, stride};
+        for (int a = 0; a < 4; ++a) v.shape[a] = shape[a], v.stride[a] = strides[a];
+        return v;
+      };
+      Problem& problem = p.problem;
+      const int64_t of_v = H * T * row;
+      problem.k = view(8, type, d, 1), problem.v = view(of_v + 8, type, d, 1);
+      problem.k_scale = view(0, DType::kF32, groups, step);
+      problem.k_zero = view(4, DType::kF32, groups, step);
+      problem.v_scale = view(of_v, DType::kF32, groups, step);
+      problem.v_zero = view(of_v + 4, DType::kF32, groups, step);
+      problem.k_group_stride = problem.v_group_stride = step;
+      const auto expected = reference::Forward(problem);
+      for (const Kernel& kernel : test::Kernels()) {
+        p.ResetOutputs();
+        const Status status = Attention(problem, test::Options(kernel), SerialExecutor());
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_TRUE(test::Matches(problem, expected)) << ToString(kernel) << " " << Name(type);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fovea
