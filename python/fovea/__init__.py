@@ -16,6 +16,7 @@ from ._core import (
     compiled_targets,
     get_threads,
     merge,
+    quantised,
     set_threads,
     targets,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "compiled_targets",
     "get_threads",
     "merge",
+    "quantised",
     "score_function_type",
     "set_threads",
     "targets",

@@ -115,12 +115,9 @@ void DrawCodes(FuzzedDataProvider& bytes, Problem& p, bool of_k) {
   const DType type = static_cast<DType>(bytes.ConsumeIntegralInRange<int>(8, 21));
   const int64_t d = bytes.ConsumeBool() ? codes.shape[3] : 32;
   codes = Dense(type, {codes.shape[0], codes.shape[1], codes.shape[2], d});
-  TensorView& like = of_k ? p.q : p.k;
-  if (of_k) like = Dense(like.dtype, {like.shape[0], like.shape[1], like.shape[2], d});
-  if (!of_k) {
-    TensorView out = Dense(DType::kF32, {p.out.shape[0], p.out.shape[1], p.out.shape[2], d});
-    Slot{nullptr, &p.out, false}.Set(out, nullptr);
-  }
+  const Slot like = of_k ? Slot{&p.q, nullptr, false} : Slot{nullptr, &p.out, false};
+  const TensorView before = like.Get();
+  like.Set(Dense(before.dtype, {before.shape[0], before.shape[1], before.shape[2], d}), nullptr);
   for (TensorView* factors : {of_k ? &p.k_scale : &p.v_scale, of_k ? &p.k_zero : &p.v_zero}) {
     if (bytes.ConsumeIntegralInRange<int>(0, 5) == 0) continue;
     std::vector<int64_t> shape;
