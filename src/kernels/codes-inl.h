@@ -113,8 +113,11 @@ class ScalesOfRows {
     in_scale_ = s.scale.dtype == DType::kF32Z4;
     has_scale_ = s.scale.dtype != DType::kNone;
     has_zero_ = in_scale_ || s.zero.dtype != DType::kNone;
-    const int64_t all = s.code_columns;
-    for (int64_t c = begin; c < begin + n;) {
+    const int64_t all = s.code_columns, most = std::max(s.scale.columns, s.zero.columns);
+    // Groups so short that each channel had better have a scale and a zero of its own.
+    are_short_ = s.group_stride == 0 && most > 1 && all / most < 2 * kLanes;
+    begin_ = begin;
+    for (int64_t c = begin; c < begin + n && !are_short_;) {
       const int64_t end = std::min(
           std::min(GroupEnd(c, s.scale.columns, all), GroupEnd(c, s.zero.columns, all)), begin + n);
       groups_[count_++] = {c - begin,
@@ -142,25 +145,41 @@ class ScalesOfRows {
   }
 
   bool has_zero() const { return has_zero_; }
-  // Groups are so short that each channel had better have a scale and a zero of its own.
-  bool are_short(int64_t n) const { return count_ > 1 && count_ * 2 * kLanes > n; }
+  bool are_short() const { return are_short_; }
   const CodeGroup* begin() const { return groups_; }
   const CodeGroup* end() const { return groups_ + count_; }
   // The row's are those of the row that was expanded last.
   bool are_expanded() const { return scale_ == expanded_scale_ && zero_ == expanded_zero_; }
-  // To a scale and a zero for each channel.
-  void Expand(float* scales, float* zeros) {
-    for (const CodeGroup& group : *this) {
-      std::fill(scales + group.first, scales + group.end, Scale(group));
-      std::fill(zeros + group.first, zeros + group.end, Zero(group));
+  // To a scale and a zero for each of n channels.
+  void Expand(int64_t n, float* scales, float* zeros) {
+    ExpandFactors(s_.scale, scale_, n, 1.0f, scales);
+    if (in_scale_) {
+      for (int64_t x = 0; x < n; ++x) {
+        const int64_t group = GroupOf(begin_ + x, s_.scale.columns, s_.code_columns);
+        zeros[x] = ZeroInScale(scale_ + group * s_.scale.stride);
+      }
+    } else {
+      ExpandFactors(s_.zero, zero_, n, 0.0f, zeros);
     }
     expanded_scale_ = scale_;
     expanded_zero_ = zero_;
   }
 
  private:
+  void ExpandFactors(const CodeFactors& f, const char* row, int64_t n, float none, float* to) {
+    if (f.dtype == DType::kNone) {
+      std::fill_n(to, n, none);
+    } else if (f.dtype == DType::kF32 && f.columns == s_.code_columns && f.stride == 4) {
+      std::memcpy(to, row + begin_ * f.stride, static_cast<size_t>(n) * sizeof(float));
+    } else {
+      for (int64_t x = 0; x < n; ++x)
+        to[x] = FactorAt(f.dtype, row + GroupOf(begin_ + x, f.columns, s_.code_columns) * f.stride);
+    }
+  }
+
   const CodeScales& s_;
-  bool in_scale_, has_scale_, has_zero_;
+  bool in_scale_, has_scale_, has_zero_, are_short_;
+  int64_t begin_;
   const char* scale_ = nullptr;
   const char* zero_ = nullptr;
   const char* expanded_scale_ = nullptr;
@@ -182,15 +201,14 @@ struct CodedRows {
       const int64_t channels = std::min(n - c, kCodeChunk);
       ScalesOfRows scales(*from.scales, first + c, channels);
       const bool is_dense = from.scales->group_stride == 0, has_zero = scales.has_zero();
-      const bool expands = is_dense && scales.are_short(channels);
       for (int64_t r = 0; r < rows; ++r) {
         const char* const coded = from.row + r * from.row_stride;
         const uint8_t* const codes =
             is_dense ? Codes::Unpack(coded, first + c, channels, buffer) : nullptr;
         float* const row = to + r * to_stride;
         scales.Find(from.scales->first + r);
-        if (expands) {
-          if (r == 0 || !scales.are_expanded()) scales.Expand(scale_of, zero_of);
+        if (scales.are_short()) {
+          if (r == 0 || !scales.are_expanded()) scales.Expand(channels, scale_of, zero_of);
           Dequantise<Bytes>(codes, channels, EachShiftedAndScaled{scale_of, zero_of}, row);
           continue;
         }

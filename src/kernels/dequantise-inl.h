@@ -65,11 +65,14 @@ struct E4M3Bytes {
   static HWY_INLINE void Load(const uint8_t* p, VF* a, VF* b) {
     const D16Halves d16;
     const VF factor = hn::Set(DF(), 256.0f);
-    const auto u = LoadWords(p);
-    const auto magnitude = hn::And(u, hn::Set(d16, uint16_t{0x7f}));
-    const auto is_nan = hn::VecFromMask(d16, hn::Eq(magnitude, hn::Set(d16, uint16_t{0x7f})));
-    const auto sign = hn::ShiftLeft<8>(hn::Xor(u, magnitude));
-    WidenBoth(hn::Or(hn::Or(sign, hn::ShiftLeft<7>(magnitude)), is_nan), a, b);
+    // Signed, so that the sign is in every bit above the exponent.
+    const hn::RebindToSigned<D16Halves> di16;
+    const auto u = hn::PromoteTo(di16, hn::BitCast(hn::Rebind<int8_t, D16Halves>(),
+                                                   hn::LoadU(hn::Rebind<uint8_t, D16Halves>(), p)));
+    const auto shifted = hn::BitCast(d16, hn::ShiftLeft<7>(u));
+    const auto largest = hn::Set(d16, uint16_t{0x3f80});
+    const auto is_nan = hn::VecFromMask(d16, hn::Eq(hn::And(shifted, largest), largest));
+    WidenBoth(hn::Or(hn::And(shifted, hn::Set(d16, uint16_t{0xbf80})), is_nan), a, b);
     *a = hn::Mul(*a, factor);
     *b = hn::Mul(*b, factor);
   }
