@@ -402,7 +402,11 @@ or 'iq4_nl'. Or float32 scales that hold the zero in their low four bits, type '
       .def_ro("array", &QuantisedArray::array, "The array that it was made of.")
       .def_prop_ro(
           "type", [](const QuantisedArray& self) { return std::string(Name(self.dtype)); },
-          "The name of the type.");
+          "The name of the type.")
+      .def("__reduce__", [](const QuantisedArray& self) {
+        return nb::make_tuple(nb::type<QuantisedArray>(),
+                              nb::make_tuple(self.array, std::string(Name(self.dtype))));
+      });
 
   nb::class_<PlanObject>(m, "Plan", kPlanDoc)
       .def(nb::init<nb::handle, nb::handle, nb::handle, const nb::kwargs&>(), nb::arg("q").none(),

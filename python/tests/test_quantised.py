@@ -1,5 +1,8 @@
 """Quantised keys and values: what an array means, and the numbers that come of it."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -62,6 +65,17 @@ def test_blocks():
     plan = fovea.Plan(Q, k, k)
     close(plan.run(Q, k, k), x, x)
     assert "q8_0" in str(plan) and k.type == "q8_0"
+
+
+def test_plans_travel():
+    k, v = codes(np.int8), fovea.quantised(codes(np.uint8, D // 32 * 18), "iq4_nl")
+    s = fovea.quantised(positive(1, 1, 1, 1), "f32_z4")
+    for layout in ("BHTD", "BTHD"):
+        plan = fovea.Plan(Q if layout == "BHTD" else Q.swapaxes(1, 2), *(
+            x if layout == "BHTD" else fovea.quantised(x.array.swapaxes(1, 2), x.type) for x in
+            (fovea.quantised(k, "i8"), v)), k_scale=s, layout=layout)
+        for other in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+            assert str(other) == str(plan)
 
 
 def test_zero_in_the_scale():
