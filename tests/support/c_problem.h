@@ -44,6 +44,9 @@ inline fovea_problem ToC(const Problem& problem) {
   p.score_stage = static_cast<fovea_score_stage>(problem.score_stage);
   p.head_scales = ToC(score.head_scales), p.bias_scales = ToC(score.bias_scales),
   p.key_ranges = ToC(score.key_ranges);
+  p.k_scale = ToC(problem.k_scale), p.k_zero = ToC(problem.k_zero);
+  p.v_scale = ToC(problem.v_scale), p.v_zero = ToC(problem.v_zero);
+  p.k_group_stride = problem.k_group_stride, p.v_group_stride = problem.v_group_stride;
   p.score_function = score.function.apply, p.score_context = score.function.context;
   return p;
 }
