@@ -185,6 +185,10 @@ int64_t fovea_dtype_bytes(fovea_dtype dtype) noexcept {
   return fovea::SizeOf(static_cast<fovea::DType>(dtype));
 }
 
+int64_t fovea_row_bytes(fovea_dtype dtype, int64_t elements) noexcept {
+  return fovea::BytesOf(static_cast<fovea::DType>(dtype), elements);
+}
+
 fovea_status fovea_parse_target(const char* name, fovea_target* target,
                                 fovea_error* error) noexcept {
   return fovea::Report(
@@ -299,14 +303,15 @@ fovea_tensor fovea_dense(const void* data, fovea_dtype dtype, int32_t rank,
   tensor.data = const_cast<void*>(data);
   tensor.dtype = dtype;
   tensor.rank = rank;
-  const bool bits = dtype == FOVEA_BIT;
+  const fovea::DType type = static_cast<fovea::DType>(dtype);
+  const int64_t elements = fovea::UnitElements(type);
   // what overflows is refused when the tensor is used
-  uint64_t step = bits ? 1 : static_cast<uint64_t>(fovea_dtype_bytes(dtype));
+  uint64_t step = static_cast<uint64_t>(fovea::UnitBytes(type));
   for (int a = rank - 1; a >= 0; --a) {
     tensor.shape[a] = shape[a];
     tensor.stride[a] = static_cast<int64_t>(step);
     const int64_t stored =
-        bits && a == rank - 1 ? shape[a] / 8 + (shape[a] % 8 != 0 ? 1 : 0) : shape[a];
+        a == rank - 1 ? shape[a] / elements + (shape[a] % elements != 0 ? 1 : 0) : shape[a];
     step *= static_cast<uint64_t>(stored);
   }
   return tensor;

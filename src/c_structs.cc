@@ -25,6 +25,18 @@ static_assert(
     FOVEA_F16 == static_cast<int>(DType::kF16) && FOVEA_BF16 == static_cast<int>(DType::kBF16) &&
     FOVEA_BOOL == static_cast<int>(DType::kBool) && FOVEA_I32 == static_cast<int>(DType::kI32) &&
     FOVEA_I64 == static_cast<int>(DType::kI64) && FOVEA_BIT == static_cast<int>(DType::kBit));
+static_assert(
+    FOVEA_I8 == static_cast<int>(DType::kI8) && FOVEA_U8 == static_cast<int>(DType::kU8) &&
+    FOVEA_I4 == static_cast<int>(DType::kI4) && FOVEA_U4 == static_cast<int>(DType::kU4) &&
+    FOVEA_I4_HIGH == static_cast<int>(DType::kI4High) &&
+    FOVEA_U4_HIGH == static_cast<int>(DType::kU4High) &&
+    FOVEA_F8_E4M3FN == static_cast<int>(DType::kF8E4M3FN) &&
+    FOVEA_F8_E5M2 == static_cast<int>(DType::kF8E5M2) &&
+    FOVEA_Q8_0 == static_cast<int>(DType::kQ8_0) && FOVEA_Q4_0 == static_cast<int>(DType::kQ4_0) &&
+    FOVEA_Q4_1 == static_cast<int>(DType::kQ4_1) && FOVEA_Q5_0 == static_cast<int>(DType::kQ5_0) &&
+    FOVEA_Q5_1 == static_cast<int>(DType::kQ5_1) &&
+    FOVEA_IQ4_NL == static_cast<int>(DType::kIQ4NL) &&
+    FOVEA_F32_Z4 == static_cast<int>(DType::kF32Z4));
 static_assert(FOVEA_CAUSAL_NONE == static_cast<int>(Causal::kNone) &&
               FOVEA_CAUSAL_TOP_LEFT == static_cast<int>(Causal::kTopLeft) &&
               FOVEA_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Causal::kBottomRight));
@@ -58,7 +70,7 @@ static_assert(kMaxRank == 4);
 // that fits into it.
 #define FOVEA_ENDS_WITH(STRUCT, FIELD) \
   static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
-FOVEA_ENDS_WITH(fovea_problem, reserved_2);
+FOVEA_ENDS_WITH(fovea_problem, v_group_stride);
 FOVEA_ENDS_WITH(fovea_allocator, release);
 FOVEA_ENDS_WITH(fovea_plan_options, fixed_bias);
 FOVEA_ENDS_WITH(fovea_cost, tasks);
@@ -149,6 +161,8 @@ Status ReadProblem(const fovea_problem* given, Problem* problem) noexcept {
   problem->pages.keys = p.page_keys;
   problem->ring = p.ring != 0;
   problem->score_stage = static_cast<ScoreStage>(p.score_stage);
+  problem->k_group_stride = p.k_group_stride;
+  problem->v_group_stride = p.v_group_stride;
 
   Score& score = problem->score;
   if (p.has_scale != 0) score.scale = p.scale;

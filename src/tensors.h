@@ -28,6 +28,16 @@ constexpr uint32_t SetOf(DTypes... dtypes) {
 inline constexpr Types kF32 = {SetOf(DType::kF32), "f32"};
 inline constexpr Types kFloats = {SetOf(DType::kF32, DType::kF16, DType::kBF16),
                                   "f32, f16 or bf16"};
+// What k and v may be.
+inline constexpr Types kFloatsOrCodes = {
+    kFloats.set | SetOf(DType::kI8, DType::kU8, DType::kI4, DType::kU4, DType::kI4High,
+                        DType::kU4High, DType::kF8E4M3FN, DType::kF8E5M2, DType::kQ8_0,
+                        DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kIQ4NL),
+    "f32, f16, bf16 or a quantised type (i8, u8, i4, u4, i4_high, u4_high, f8_e4m3fn, f8_e5m2, "
+    "q8_0, q4_0, q4_1, q5_0, q5_1 or iq4_nl)"};
+inline constexpr Types kScales = {kFloats.set | SetOf(DType::kF32Z4), "f32, f16, bf16 or f32_z4"};
+inline constexpr Types kZeros = {kFloats.set | SetOf(DType::kI32, DType::kI8, DType::kU8),
+                                 "f32, f16, bf16, i32, i8 or u8"};
 inline constexpr Types kIntegers = {SetOf(DType::kI32, DType::kI64), "i32 or i64"};
 inline constexpr Types kBooleans = {SetOf(DType::kBool, DType::kBit), "bool or bit"};
 
@@ -144,10 +154,14 @@ inline const TensorView& BeginsIn(const Problem& problem) { return problem.pages
 inline constexpr auto kTensors = std::make_tuple(
     Tensor{Input("q", kSizes, kFloats).Required().TypeBound().Walked(),
            [](auto& p) -> auto& { return p.q; }},
-    Tensor{Input("k", kSizes, kFloats).Required().TypeBound().Walked(),
+    Tensor{Input("k", kSizes, kFloatsOrCodes).Required().TypeBound().Walked(),
            [](auto& p) -> auto& { return p.k; }},
-    Tensor{Input("v", kSizes, kFloats).Required().TypeBound().Walked(),
+    Tensor{Input("v", kSizes, kFloatsOrCodes).Required().TypeBound().Walked(),
            [](auto& p) -> auto& { return p.v; }},
+    Tensor{Input("k_scale", kSizes, kScales).Walked(), [](auto& p) -> auto& { return p.k_scale; }},
+    Tensor{Input("k_zero", kSizes, kZeros).Walked(), [](auto& p) -> auto& { return p.k_zero; }},
+    Tensor{Input("v_scale", kSizes, kScales).Walked(), [](auto& p) -> auto& { return p.v_scale; }},
+    Tensor{Input("v_zero", kSizes, kZeros).Walked(), [](auto& p) -> auto& { return p.v_zero; }},
     Tensor{Input("cu_seqlens_q", kStarts, kIntegers).ByPlans(),
            [](auto& p) -> auto& { return p.cu_seqlens_q; }},
     Tensor{Input("cu_seqlens_k", kStarts, kIntegers).ByPlans(),

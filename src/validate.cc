@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache.h"
+#include "quantised.h"
 #include "tree.h"
 
 namespace fovea {
@@ -222,15 +223,15 @@ Status CheckForm(const TensorRow& row, const TensorFacts& t) noexcept {
                    ", expected 1 (the bytes of packed booleans are dense)",
                    t.name, t.rank - 1, t.stride[t.rank - 1]);
   }
-  return Status();
+  return IsQuantised(t.dtype) && row.types.set == kFloatsOrCodes.set ? CheckUnits(t) : Status();
 }
 
 void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) noexcept {
   bool empty = false;
   for (int a = 0; a < rank; ++a) empty |= shape[a] == 0;
   for (int a = 0; a < rank; ++a) {
-    if (!empty && shape[a] > 1) continue;
-    stride[a] = a == rank - 1 ? std::max<int64_t>(SizeOf(dtype), 1) : 0;
+    if (!empty && shape[a] > (a == rank - 1 ? UnitElements(dtype) : 1)) continue;
+    stride[a] = a == rank - 1 ? UnitBytes(dtype) : 0;
   }
 }
 
@@ -252,6 +253,7 @@ Status Validate(const Problem& problem, ValidProblem* valid) noexcept {
   for (const GivenTensors::Entry& t : valid->tensors_)
     FOVEA_RETURN_IF_ERROR(CheckForm(*t.row, t.facts));
   FOVEA_RETURN_IF_ERROR(CheckSizes(problem, &valid->sizes_));
+  FOVEA_RETURN_IF_ERROR(CheckQuantised(problem));
   FOVEA_RETURN_IF_ERROR(CheckScore(problem.score));
   if (problem.score_stage < ScoreStage::kScaled || problem.score_stage > ScoreStage::kWeights) {
     return Invalid(

@@ -7,7 +7,9 @@
 namespace fovea {
 namespace {
 
-bool IsKnown(DType dtype) { return dtype >= DType::kF32 && dtype <= DType::kBit; }
+bool IsKnown(DType dtype) {
+  return dtype >= DType::kF32 && static_cast<int32_t>(dtype) < internal::kFormatCount;
+}
 
 // As CheckTensor says, axis by axis.
 Status FindUncountable(const TensorFacts& t) {
@@ -18,11 +20,12 @@ Status FindUncountable(const TensorFacts& t) {
     empty = empty || t.shape[a] == 0;
   }
   if (empty) return Status();
-  // The bytes from the lowest to the highest element, and the elements, must both be countable.
-  int64_t below = 0, above = std::max<int64_t>(SizeOf(t.dtype), 1), elements = 1;
+  // The bytes from the lowest to the highest unit, and the elements, must both be countable.
+  int64_t below = 0, above = UnitBytes(t.dtype), elements = 1;
   for (int a = 0; a < t.rank; ++a) {
+    const int64_t unit = a == t.rank - 1 ? UnitElements(t.dtype) : 1;
     int64_t reach, extent;
-    if (__builtin_mul_overflow(t.shape[a] - 1, t.stride[a], &reach) ||
+    if (__builtin_mul_overflow((t.shape[a] - 1) / unit, t.stride[a], &reach) ||
         __builtin_add_overflow(reach < 0 ? below : above, reach, reach < 0 ? &below : &above) ||
         __builtin_sub_overflow(above, below, &extent)) {
       return Invalid("%s.stride[%d] = %" PRId64 " with %s.shape[%d] = %" PRId64
@@ -42,8 +45,8 @@ Status FindUncountable(const TensorFacts& t) {
 Status CheckTensor(const TensorFacts& t, int rank) noexcept {
   if (t.rank != rank) return Invalid("%s.rank = %d, expected %d", t.name, t.rank, rank);
   if (!IsKnown(t.dtype))
-    return Invalid("%s.dtype = %d, expected a known type (1 to 7)", t.name,
-                   static_cast<int>(t.dtype));
+    return Invalid("%s.dtype = %d, expected a known type (1 to %d)", t.name,
+                   static_cast<int>(t.dtype), internal::kFormatCount - 1);
   return IsPlain(t) ? Status() : FindUncountable(t);
 }
 

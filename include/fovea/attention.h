@@ -40,8 +40,8 @@ enum class ScoreStage : int32_t {
 // must not overlap inputs or each other. B, Tq and Tk may be 0; dk and dv are 1 or greater.
 struct Problem {
   TensorView q;  // [B, Hq, Tq, dk]
-  TensorView k;  // [B, Hkv, Tk, dk]
-  TensorView v;  // [B, Hkv, Tk, dv]
+  TensorView k;  // [B, Hkv, Tk, dk]; a float type or a quantised one
+  TensorView v;  // [B, Hkv, Tk, dv]; likewise, whatever that of k is
   Score score;   // scale, bias, masks, lengths, …; by default softmax(q·k/√dk) over all keys
 
   // Packed (ragged) batches: i32 or i64 [B + 1], rising from 0 or more. With cu_seqlens_q the
@@ -59,6 +59,22 @@ struct Problem {
   // counts the keys so far and may exceed Tk: the last min(Tk, kv_length) are resident. Not
   // together with pages, cu_seqlens_k or score.key_offsets.
   bool ring = false;
+
+  // Quantised k or v (IsQuantised): of types with HasScaleViews an element is (u − zero)·scale, in
+  // f32 and in that order. Four axes, each of 1 to as many elements as that axis of k has: element
+  // a of an axis uses element ⌊a·n_scale / n_k⌋ of it, so that 1 is shared by all and fewer are
+  // groups (which the two may have each its own). They may point into the same bytes as the codes.
+  // Scales that no visible key uses have no influence. Errors: absent scales of integer codes,
+  // scales or zeros of other types, a zero beside f32_z4.
+  TensorView k_scale;  // f32, f16, bf16, or f32_z4, which holds zeros too; of fp8 optional
+  TensorView k_zero;   // optional: f32, f16, bf16, i32, i8 or u8; 0 where absent
+  TensorView v_scale;  // of v, as k_scale
+  TensorView v_zero;   // of v, as k_zero
+  // Bytes from one group of channels that share scales to the next, where something lies between
+  // the groups of a row; 0: the channels of a row are dense. kUnsupported for groups of different
+  // lengths or of parts of units.
+  int64_t k_group_stride = 0;
+  int64_t v_group_stride = 0;  // of v, as k_group_stride
 
   MutableTensorView out;  // [B, Hq, Tq, dv]
   // optional, f32 [B, Hq, Tq]: natural logarithm of the softmax denominator, the sink included;

@@ -44,8 +44,11 @@ FOVEA_EXPORT const char* fovea_engine_name(fovea_engine engine) FOVEA_NOEXCEPT;
 // "auto", "f32", "bf16"; "unknown" for values outside the enumeration.
 FOVEA_EXPORT const char* fovea_product_name(fovea_product product) FOVEA_NOEXCEPT;
 
-// Bytes of one element; 0 for FOVEA_NONE, FOVEA_BIT and values outside the enumeration.
+// Bytes of one element; 0 for FOVEA_NONE, for types whose elements are packed (FOVEA_BIT, 4 bits,
+// blocks) and for values outside the enumeration.
 FOVEA_EXPORT int64_t fovea_dtype_bytes(fovea_dtype dtype) FOVEA_NOEXCEPT;
+// Bytes of so many elements side by side: fovea::BytesOf.
+FOVEA_EXPORT int64_t fovea_row_bytes(fovea_dtype dtype, int64_t elements) FOVEA_NOEXCEPT;
 
 // The target of that name, usable or not; the message of an error lists the names.
 FOVEA_EXPORT fovea_status fovea_parse_target(const char* name, fovea_target* target,
@@ -162,7 +165,7 @@ FOVEA_EXPORT fovea_status fovea_merge(const fovea_partial_state* parts, int64_t 
 // ---------------------------------------------------------------- helpers
 
 // A dense tensor in C order of 1 to 4 axes; an absent one for another rank or a null shape. Rows of
-// FOVEA_BIT are whole bytes.
+// packed elements are whole units.
 FOVEA_EXPORT fovea_tensor fovea_dense(const void* data, fovea_dtype dtype, int32_t rank,
                                       const int64_t* shape) FOVEA_NOEXCEPT;
 

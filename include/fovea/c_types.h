@@ -41,7 +41,24 @@ enum {
   FOVEA_BOOL = 4,  // one byte, zero = false
   FOVEA_I32 = 5,   // signed, of 32 bits
   FOVEA_I64 = 6,   // signed, of 64 bits
-  FOVEA_BIT = 7    // masks: eight elements of the innermost axis in a byte, the first in bit 0
+  FOVEA_BIT = 7,   // masks: eight elements of the innermost axis in a byte, the first in bit 0
+  // quantised k and v: codes with scales and zeros of their own …
+  FOVEA_I8 = 8,
+  FOVEA_U8 = 9,
+  FOVEA_I4 = 10,  // stored + 8, the even channel in the low nibble
+  FOVEA_U4 = 11,  // the even channel in the low nibble
+  FOVEA_I4_HIGH = 12,
+  FOVEA_U4_HIGH = 13,  // the even channel in the high nibble
+  FOVEA_F8_E4M3FN = 14,
+  FOVEA_F8_E5M2 = 15,
+  // … and blocks of 32 with their scales inside
+  FOVEA_Q8_0 = 16,
+  FOVEA_Q4_0 = 17,
+  FOVEA_Q4_1 = 18,
+  FOVEA_Q5_0 = 19,
+  FOVEA_Q5_1 = 20,
+  FOVEA_IQ4_NL = 21,
+  FOVEA_F32_Z4 = 22  // scales whose low four bits are the zero
 };
 
 // Whether queries see the keys behind their own position: fovea::Causal.
@@ -169,6 +186,12 @@ typedef struct fovea_problem {
   int64_t page_keys;         // Tk; 0 = as many as fit in the table: PageTable::keys
   int32_t ring;              // 0 or 1: Problem::ring
   int32_t reserved_2;        // 0
+  fovea_tensor k_scale;    // of quantised k: optional, four axes, f32, f16, bf16 or f32_z4
+  fovea_tensor k_zero;     // of quantised k: optional, four axes, f32, f16, bf16, i32, i8 or u8
+  fovea_tensor v_scale;    // of quantised v, as k_scale
+  fovea_tensor v_zero;     // of quantised v, as k_zero
+  int64_t k_group_stride;  // bytes between groups of channels that lie apart; 0 = dense
+  int64_t v_group_stride;  // of v, as k_group_stride
 } fovea_problem;
 
 // Where memory comes from: fovea::Allocator. Both functions, or none for malloc and free.

@@ -17,6 +17,7 @@ from ._core import (
     get_threads,
     gradients,
     merge,
+    quantised,
     set_threads,
     targets,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "get_threads",
     "gradients",
     "merge",
+    "quantised",
     "score_function_type",
     "set_threads",
     "targets",

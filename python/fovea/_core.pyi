@@ -15,6 +15,7 @@ class _Tensor(_SupportsDLPack, Protocol):  # torch.Tensor, where there is PyTorc
     requires_grad: bool
 
 _Array = _SupportsDLPack | npt.NDArray[Any] | Buffer
+_Codes = _Array | quantised
 _ArrayT = TypeVar("_ArrayT", bound=npt.NDArray[Any] | _Tensor)
 _Integer = SupportsIndex  # Python's, NumPy's, arrays of no axes
 _Number = SupportsFloat | SupportsIndex
@@ -49,6 +50,12 @@ class _Options(TypedDict, total=False):
     head_scales: _Floats | None
     bias_scales: _Floats | None
     score_function: _Function | tuple[_Function, _Context] | None
+    k_scale: _Codes | None
+    k_zero: _Array | None
+    v_scale: _Codes | None
+    v_zero: _Array | None
+    k_group_stride: _Integer | None
+    v_group_stride: _Integer | None
     alibi_slopes: _Floats | None
     softcap: _Number | None
     sinks: _Floats | None
@@ -83,12 +90,37 @@ __version__: str
 
 class UnsupportedError(ValueError): ...
 
+_Type = Literal[
+    "i8",
+    "u8",
+    "i4",
+    "u4",
+    "i4_high",
+    "u4_high",
+    "f8_e4m3fn",
+    "f8_e5m2",
+    "q8_0",
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "q5_1",
+    "iq4_nl",
+    "f32_z4",
+]
+
+class quantised:
+    def __init__(self, array: _Array, type: _Type) -> None: ...
+    @property
+    def array(self) -> Any: ...
+    @property
+    def type(self) -> str: ...
+
 # Arrays that are made are of the library that q is of. Tuples with more than out and lse are typed as Any.
 @overload
 def attention(
     q: _ArrayT,
-    k: _Array,
-    v: _Array,
+    k: _Codes,
+    v: _Codes,
     *,
     out: _Array | None = None,
     return_lse: Literal[False] | None = None,
@@ -102,8 +134,8 @@ def attention(
 @overload
 def attention(
     q: _ArrayT,
-    k: _Array,
-    v: _Array,
+    k: _Codes,
+    v: _Codes,
     *,
     return_lse: Literal[True],
     out: _Array | None = None,
@@ -117,8 +149,8 @@ def attention(
 @overload
 def attention(
     q: _Array,
-    k: _Array,
-    v: _Array,
+    k: _Codes,
+    v: _Codes,
     *,
     out: _Array | None = None,
     return_lse: _Bool | None = None,
@@ -146,9 +178,9 @@ def gradients(
 ) -> tuple[Any, ...]: ...
 
 class Plan:
-    def __init__(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_PlanOptions]) -> None: ...
-    def run(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_RunOptions]) -> Any: ...
-    def update(self, q: _Array, k: _Array, v: _Array, **options: Unpack[_RunOptions]) -> None: ...
+    def __init__(self, q: _Array, k: _Codes, v: _Codes, **options: Unpack[_PlanOptions]) -> None: ...
+    def run(self, q: _Array, k: _Codes, v: _Codes, **options: Unpack[_RunOptions]) -> Any: ...
+    def update(self, q: _Array, k: _Codes, v: _Codes, **options: Unpack[_RunOptions]) -> None: ...
     def workspace_bytes(self, threads: _Integer = 1) -> int: ...
     @property
     def isa(self) -> str: ...

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "errors.h"
 #include "formats.h"
@@ -17,8 +18,7 @@ namespace {
 
 [[noreturn]] void RaiseElement(const char* name, const std::string& given, bool bits) {
   Raise(PyExc_TypeError, std::string(name) + " has elements of type " + given + ", expected " +
-                             (bits ? "uint8 (packed booleans)"
-                                   : "float32, float16, bfloat16, bool, int32 or int64"));
+                             (bits ? "uint8" : "float32, float16, bfloat16, bool, int32 or int64"));
 }
 
 void CheckRank(int64_t rank, const char* name) {
@@ -28,7 +28,7 @@ void CheckRank(int64_t rank, const char* name) {
   }
 }
 
-MutableTensorView ViewOf(const DLTensor& tensor, const char* name, bool bits) {
+MutableTensorView ViewOf(const DLTensor& tensor, const char* name, bool bits, bool codes) {
   if (tensor.device.device_type != kDLCPU) {
     Raise(PyExc_ValueError, std::string(name) + " is not in the CPU's memory (DLPack device type " +
                                 std::to_string(tensor.device.device_type) + ")");
@@ -36,7 +36,7 @@ MutableTensorView ViewOf(const DLTensor& tensor, const char* name, bool bits) {
   CheckRank(tensor.ndim, name);
   MutableTensorView view;
   std::string given;
-  if (!ParseDLType(tensor.dtype, bits, &view.dtype, &given)) RaiseElement(name, given, bits);
+  if (!ParseDLType(tensor.dtype, bits, codes, &view.dtype, &given)) RaiseElement(name, given, bits);
   const int64_t element = bits ? 1 : SizeOf(view.dtype);
   view.data =
       tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
@@ -145,23 +145,27 @@ MutableTensorView Borrower::FromExchange(const TypeInfo& info, nb::handle array,
     Raise(PyExc_ValueError, std::string(name) + " is no dense tensor in the CPU's memory: " +
                                 message.substr(0, message.find('\n')));
   }
-  return ViewOf(tensor, name, bits);
+  return ViewOf(tensor, name, bits, codes_);
 }
 
 MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, const char* name,
                                        bool writable, bool bits) {
   nb::object view;
-  bool bf16 = false;
+  DType foreign = DType::kNone;  // of ml_dtypes
   if (info.is_numpy) {
     // NumPy exports no buffers of types that are not its own; as uint16 the same memory can be had.
-    static PyObject* const dtype_name = PyUnicode_InternFromString("dtype");
-    // a dtype that is known to be no bf16, kept alive: nearly always the one that comes next
+    static PyObject* const dtype_attribute = PyUnicode_InternFromString("dtype");
+    // a dtype that is known to be none of those, kept alive: nearly always the one that comes next
     static PyObject* last_plain = nullptr;
-    const nb::object dtype = Attribute(array, dtype_name);
+    const nb::object dtype = Attribute(array, dtype_attribute);
     if (dtype.ptr() != last_plain) {
-      if (nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16") {
-        bf16 = true;
-        view = array.attr("view")(Numpy().uint16);
+      const std::string dtype_name = nb::cast<std::string>(nb::str(dtype.attr("name")));
+      foreign = dtype_name == "bfloat16"                  ? DType::kBF16
+                : codes_ && dtype_name == "float8_e4m3fn" ? DType::kF8E4M3FN
+                : codes_ && dtype_name == "float8_e5m2"   ? DType::kF8E5M2
+                                                          : DType::kNone;
+      if (foreign != DType::kNone) {
+        view = array.attr("view")(SizeOf(foreign) == 2 ? Numpy().uint16 : Numpy().uint8);
         array = view;
         objects_.push_back(view);
       } else {
@@ -186,10 +190,10 @@ MutableTensorView Borrower::FromBuffer(const TypeInfo& info, nb::handle array, c
 
   MutableTensorView result;
   std::string given;
-  if (bf16) {
-    result.dtype = DType::kBF16;
-    if (bits) RaiseElement(name, "bfloat16", bits);
-  } else if (!ParseFormat(buffer->format, buffer->itemsize, bits, &result.dtype, &given)) {
+  if (foreign != DType::kNone) {
+    result.dtype = foreign;
+    if (bits) RaiseElement(name, Name(foreign), bits);
+  } else if (!ParseFormat(buffer->format, buffer->itemsize, bits, codes_, &result.dtype, &given)) {
     RaiseElement(name, given, bits);
   }
   CheckRank(buffer->ndim, name);
@@ -233,12 +237,55 @@ MutableTensorView Borrower::FromDLPack(nb::handle array, const char* name, bool 
       Raise(PyExc_ValueError, std::string(name) + " can only be had as a copy");
     if (writable && (tensor.flags & kDLReadOnly))
       Raise(PyExc_ValueError, std::string(name) + " is read-only, and is to be written");
-    return ViewOf(tensor.dl_tensor, name, bits);
+    return ViewOf(tensor.dl_tensor, name, bits, codes_);
   }
   if (!PyCapsule_IsValid(capsule.ptr(), "dltensor")) RaiseNoArray(array, name);
   return ViewOf(static_cast<const DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))
                     ->dl_tensor,
-                name, bits);
+                name, bits, codes_);
+}
+
+QuantisedArray::QuantisedArray(nb::object of, const std::string& type)
+    : array(std::move(of)), dtype(DType::kNone) {
+  std::string names;
+  for (int n = static_cast<int>(DType::kI8); n <= static_cast<int>(DType::kF32Z4); ++n) {
+    const char* const name = Name(static_cast<DType>(n));
+    if (type == name) dtype = static_cast<DType>(n);
+    names += (names.empty() ? "'" : ", '") + std::string(name) + "'";
+  }
+  if (dtype == DType::kNone)
+    Raise(PyExc_ValueError, "type = '" + type + "', expected one of " + names);
+}
+
+TensorView Borrower::Codes(nb::handle array, const char* name) {
+  codes_ = true;
+  if (!nb::isinstance<QuantisedArray>(array)) {
+    const TensorView plain = Input(array, name);
+    codes_ = false;
+    return plain;
+  }
+  const QuantisedArray& given = *nb::inst_ptr<QuantisedArray>(array);
+  TensorView view = Input(given.array, name);
+  codes_ = false;
+  const bool is_scale = given.dtype == DType::kF32Z4;
+  if (is_scale ? view.dtype != DType::kF32 : SizeOf(view.dtype) != 1) {
+    RaiseElement(name, fovea::Name(view.dtype), !is_scale);
+  }
+  const int last = view.rank - 1;
+  const int64_t bytes = UnitBytes(given.dtype);
+  view.dtype = given.dtype;
+  if (is_scale) return view;
+  if (view.shape[last] % bytes != 0) {
+    Raise(PyExc_ValueError, std::string(name) + ".shape[" + std::to_string(last) +
+                                "] = " + std::to_string(view.shape[last]) +
+                                " bytes, expected a multiple of " + std::to_string(bytes) +
+                                " (a unit of " + fovea::Name(given.dtype) + ")");
+  }
+  if (bytes > 1 && view.stride[last] != 1)
+    Raise(PyExc_ValueError, std::string(name) + " has bytes that lie apart along its last axis");
+  view.shape[last] = view.shape[last] / bytes * UnitElements(given.dtype);
+  view.stride[last] *= bytes;
+  return view;
 }
 
 TensorView Borrower::Integers(nb::handle array, const char* name) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "fovea/tensor.h"
@@ -16,6 +17,15 @@ namespace fovea::python {
 
 // Whose arrays they are: outputs are allocated by the same library.
 enum class Library { kNumpy, kTorch };
+
+// fovea.quantised(array, type): an array of the bytes of packed elements, or of f32 for f32_z4.
+struct QuantisedArray {
+  nb::object array;
+  DType dtype;
+
+  // TypeError or ValueError for types that arrays need no help with.
+  QuantisedArray(nb::object of, const std::string& type);
+};
 
 // The arrays of one call, borrowed from construction to destruction: what exports them (buffers,
 // DLPack capsules) stays exported for as long. Made and destroyed with the GIL held. All functions
@@ -44,6 +54,8 @@ class Borrower {
   TensorView Bits(nb::handle array, const char* name) {
     return Const(Borrow(array, name, false, true));
   }
+  // As Input, but bytes are codes of 8 bits, and an object of QuantisedArray is what it says.
+  TensorView Codes(nb::handle array, const char* name);
   // As Input, but lists and tuples of numbers will do too: they are no tensors, and are stored
   // here.
   TensorView Integers(nb::handle array, const char* name);
@@ -61,6 +73,7 @@ class Borrower {
   void CheckTorch(nb::handle tensor, const char* name);
 
   enum class GradMode { kUnknown, kOff, kOn };  // PyTorch's, asked for once per call
+  bool codes_ = false;                          // arrays of bytes and of fp8 are taken
   GradMode grad_mode_ = GradMode::kUnknown;
   bool trusted_ = false;
   static constexpr int kFewBuffers = 6;

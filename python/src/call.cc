@@ -51,6 +51,12 @@ View Lifted(View view) {
 // Whether a layout says how its axes H and T lie.
 bool HasLayout(const TensorRow& row) { return row.shape.rank == 4 && row.required; }
 
+// Scales and zeros of quantised k and v: their axes are those of k.
+bool IsOfCodes(const TensorRow& row) {
+  return row.role == Role::kInput && !row.required && row.shape.rank == 4 &&
+         row.shape.axes[0] == Axis::kAny;
+}
+
 }  // namespace
 
 Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
@@ -59,8 +65,10 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
   problem_.score = options.score;
   problem_.score_stage = options.stage;
   problem_.q = borrower_.Input(q, "q");
-  problem_.k = borrower_.Input(k, "k");
-  problem_.v = borrower_.Input(v, "v");
+  problem_.k = borrower_.Codes(k, "k");
+  problem_.v = borrower_.Codes(v, "v");
+  problem_.k_group_stride = options.k_group_stride;
+  problem_.v_group_stride = options.v_group_stride;
   lifted_ = problem_.q.rank == 3 && problem_.k.rank == 3 && problem_.v.rank == 3;
   for (TensorView* view : {&problem_.q, &problem_.k, &problem_.v}) {
     if (lifted_) *view = Lifted(*view);
@@ -98,9 +106,13 @@ void Call::BorrowInputs() {
           if (!given.is_valid()) return;
           const char* const name = KeywordOf(row);
           const bool may_be_list = row.shape.rank == 1;
-          view = !may_be_list                 ? borrower_.Input(given, name)
+          view = IsOfCodes(row)               ? borrower_.Codes(given, name)
+                 : !may_be_list               ? borrower_.Input(given, name)
                  : row.types.Has(DType::kI64) ? borrower_.Integers(given, name)
                                               : borrower_.Floats(given, name);
+          if (!IsOfCodes(row)) return;
+          if (lifted_ && view.rank == 3) view = Lifted(view);
+          if (options_.bthd && view.rank == 4) view = SwapAxes(view, 1, 2);
         }
       },
       problem_);

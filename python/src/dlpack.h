@@ -24,7 +24,9 @@ enum DLDataTypeCode : uint8_t {
   kDLFloat = 2,
   kDLBfloat = 4,
   kDLComplex = 5,
-  kDLBool = 6
+  kDLBool = 6,
+  kDLFloat8E4M3FN = 10,
+  kDLFloat8E5M2 = 12
 };
 
 struct DLDataType {

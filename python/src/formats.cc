@@ -2,7 +2,7 @@
 
 namespace fovea::python {
 
-bool ParseFormat(const char* format, int64_t itemsize, bool bits, DType* dtype,
+bool ParseFormat(const char* format, int64_t itemsize, bool bits, bool codes, DType* dtype,
                  std::string* given) {
   const char* f = format == nullptr ? "B" : format;
   const uint16_t one = 1;
@@ -25,6 +25,8 @@ bool ParseFormat(const char* format, int64_t itemsize, bool bits, DType* dtype,
     return false;
   }
   const bool integer = letter == 'i' || letter == 'l' || letter == 'q' || letter == 'n';
+  if (codes && letter == 'b' && itemsize == 1) return *dtype = DType::kI8, true;
+  if (codes && letter == 'B' && itemsize == 1) return *dtype = DType::kU8, true;
   if (letter == 'f' && itemsize == 4) return *dtype = DType::kF32, true;
   if (letter == 'e' && itemsize == 2) return *dtype = DType::kF16, true;
   if (letter == '?' && itemsize == 1) return *dtype = DType::kBool, true;
@@ -52,9 +54,15 @@ bool ParseFormat(const char* format, int64_t itemsize, bool bits, DType* dtype,
   return false;
 }
 
-bool ParseDLType(DLDataType type, bool bits, DType* dtype, std::string* given) {
+bool ParseDLType(DLDataType type, bool bits, bool codes, DType* dtype, std::string* given) {
   if (type.lanes == 1) {
     if (bits && type.code == kDLUInt && type.bits == 8) return *dtype = DType::kBit, true;
+    if (codes && type.bits == 8) {
+      if (type.code == kDLInt) return *dtype = DType::kI8, true;
+      if (type.code == kDLUInt) return *dtype = DType::kU8, true;
+      if (type.code == kDLFloat8E4M3FN) return *dtype = DType::kF8E4M3FN, true;
+      if (type.code == kDLFloat8E5M2) return *dtype = DType::kF8E5M2, true;
+    }
     if (!bits) {
       if (type.code == kDLFloat && type.bits == 32) return *dtype = DType::kF32, true;
       if (type.code == kDLFloat && type.bits == 16) return *dtype = DType::kF16, true;

@@ -85,16 +85,17 @@ MutableTensorView NewLike(const TensorView& view, bool lifted, bool bthd, Librar
   std::copy_n(view.shape, view.rank, shape);
   if (bthd && view.rank == 4) std::swap(shape[1], shape[2]);
   const int lacked = lifted ? 1 : 0;
+  const DType dtype = kFloats.Has(view.dtype) ? view.dtype : DType::kF32;  // of codes
   MutableTensorView dense;
-  dense.dtype = view.dtype;
+  dense.dtype = dtype;
   dense.rank = view.rank - lacked;
   std::copy_n(shape + lacked, dense.rank, dense.shape);
-  int64_t step = SizeOf(view.dtype);
+  int64_t step = SizeOf(dtype);
   for (int a = dense.rank; a-- > 0;) {
     dense.stride[a] = step;
     step *= std::max<int64_t>(1, dense.shape[a]);
   }
-  *array = Empty(library, view.dtype, dense.rank, dense.shape, &dense.data);
+  *array = Empty(library, dtype, dense.rank, dense.shape, &dense.data);
   return AsHeadsFirst(dense, lifted, bthd);
 }
 

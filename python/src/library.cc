@@ -52,6 +52,7 @@ const NumpyTypes& Numpy() {
     t->array = numpy.attr("ndarray");
     t->empty = numpy.attr("empty");
     t->uint16 = numpy.attr("dtype")("uint16");
+    t->uint8 = numpy.attr("dtype")("uint8");
     const std::pair<DType, const char*> names[] = {{DType::kF32, "float32"},
                                                    {DType::kF16, "float16"},
                                                    {DType::kBool, "bool"},

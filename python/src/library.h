@@ -15,7 +15,7 @@ namespace fovea::python {
 // NumPy and PyTorch are found when the first array needs them, and kept for the whole process:
 // modules that went through import are never unloaded.
 struct NumpyTypes {
-  nb::object array, empty, uint16;
+  nb::object array, empty, uint16, uint8;
   std::array<nb::object, 8> dtypes;  // by DType; bf16 only when ml_dtypes is there
 };
 const NumpyTypes& Numpy();

@@ -33,8 +33,8 @@ Letters: B sequences, Hq query heads, Hkv key/value heads, Tq queries, Tk keys, 
 h // (Hq // Hkv).
 
 q [B, Hq, Tq, dk], k [B, Hkv, Tk, dk], v [B, Hkv, Tk, dv], or all three without B. Arrays are NumPy arrays (ml_dtypes.bfloat16 included), PyTorch tensors on the
-CPU, or anything with DLPack or the buffer protocol: float32, float16 or bfloat16, each with its own type and any strides (transposed, negative, zero). Nothing is
-copied or cast; what does not fit raises.
+CPU, or anything with DLPack or the buffer protocol: float32, float16 or bfloat16, each with its own type and any strides (transposed, negative, zero). k and v may
+also be codes: int8, uint8, float8_e4m3fn, float8_e5m2, or fovea.quantised(array, type). Nothing is copied or cast; what does not fit raises.
 
 Keywords, each None or left out when not wanted:
   out             array to write instead of a new one: [B, Hq, Tq, dv] in `layout`; memory that no input and no other output has
@@ -50,6 +50,10 @@ Keywords, each None or left out when not wanted:
   mask_shape      shape of mask_bits in booleans, where its last axis is not Tk
   block_map       (visible, queries, keys): a bool array over blocks of queries × keys; False removes all pairs of a block
   parents         int32 or int64 [B, Tq]: a tree of queries (speculative decoding), −1 for roots
+  k_scale, k_zero   of codes, (u − zero)·scale: four axes as k has (of layout), each of 1 to as many elements, of which ⌊a·n/N⌋ is that of element a; scales float32, float16,
+                  bfloat16 or fovea.quantised(array, 'f32_z4'), zeros also int32, int8 or uint8
+  v_scale, v_zero   of v, as k_scale and k_zero
+  k_group_stride, v_group_stride   bytes from one group of channels that share scales to the next, where the groups of a row lie apart
   alibi_slopes    float32 [Hq], or a list: score −= slope·|i + offset − j|
   softcap         c: score = c·tanh(score / c)
   head_scales     float32 [Hq], or a list: multiplies the scale of each head, as in cosine attention
@@ -144,6 +148,22 @@ NB_MODULE(_core, m) {
 
   m.def("attention", &Attention, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("kwargs"), kAttentionDoc);
+
+  nb::class_<QuantisedArray>(
+      m, "quantised",
+      R"(Says what the bytes of an array are: quantised(array, type) in the place of k, v, k_scale or v_scale. Nothing is copied.
+
+array: uint8 or int8, of which the last axis is the bytes of a row; type: 'i4', 'u4', 'i4_high', 'u4_high', 'f8_e4m3fn', 'f8_e5m2', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'
+or 'iq4_nl'. Or float32 scales that hold the zero in their low four bits, type 'f32_z4'. Arrays of int8, uint8, float8_e4m3fn and float8_e5m2 need none of it.)")
+      .def(nb::init<nb::object, const std::string&>(), nb::arg("array"), nb::arg("type"))
+      .def_ro("array", &QuantisedArray::array, "The array that it was made of.")
+      .def_prop_ro(
+          "type", [](const QuantisedArray& self) { return std::string(Name(self.dtype)); },
+          "The name of the type.")
+      .def("__reduce__", [](const QuantisedArray& self) {
+        return nb::make_tuple(nb::type<QuantisedArray>(),
+                              nb::make_tuple(self.array, std::string(Name(self.dtype))));
+      });
 
   BindPlans(m);
   m.def("_operator", &RunOperator, nb::arg("q"), nb::arg("k"), nb::arg("v"),

@@ -24,6 +24,8 @@ enum class Key {
   kMaskBits,
   kMaskShape,
   kScoreStage,
+  kKGroupStride,
+  kVGroupStride,
   kLayout,
   kOutLayout,
   kThreads,
@@ -59,6 +61,8 @@ std::vector<Keyword> MadeKeywords() {
       {"mask_bits", Key::kMaskBits},
       {"mask_shape", Key::kMaskShape},
       {"score_stage", Key::kScoreStage},
+      {"k_group_stride", Key::kKGroupStride},
+      {"v_group_stride", Key::kVGroupStride},
       {"isa", Key::kIsa},
       {"engine", Key::kEngine},
       {"product", Key::kProduct},
@@ -270,6 +274,12 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
       case Key::kScoreStage:
         stage = none ? ScoreStage::kMasked
                      : ByName(value, "score_stage", ScoreStage::kScaled, ScoreStage::kWeights);
+        break;
+      case Key::kKGroupStride:
+        k_group_stride = none ? 0 : Integer(value, "k_group_stride", "an integer");
+        break;
+      case Key::kVGroupStride:
+        v_group_stride = none ? 0 : Integer(value, "v_group_stride", "an integer");
         break;
       case Key::kLayout:
         bthd = !none && ReadLayout(value, "layout");

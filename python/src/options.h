@@ -36,8 +36,9 @@ struct Options {
   // of mask_bits; rank 0: not given
   std::array<int64_t, kMaxRank> mask_shape = {};
   int mask_rank = 0;
-  bool bthd = false;      // layout of q, k and v
-  bool out_bthd = false;  // and of out: the same unless it is said
+  int64_t k_group_stride = 0, v_group_stride = 0;  // of Problem
+  bool bthd = false;                               // layout of q, k and v
+  bool out_bthd = false;                           // and of out: the same unless it is said
   bool out_layout = false;
   ScoreStage stage = ScoreStage::kMasked;
   int threads = 0;  // 0: the default

@@ -28,11 +28,12 @@ constexpr int64_t kTooLong = int64_t{1} << 60;
 // False for views without elements, and for strides that point out of all memory.
 bool Describe(const TensorView& view, Bytes* bytes) {
   if (view.data == nullptr || view.rank == 0) return false;
-  const bool bits = view.dtype == DType::kBit;
+  const int64_t elements = UnitElements(view.dtype);
   bytes->first = static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data));
-  bytes->run = bits ? 1 : SizeOf(view.dtype);
+  bytes->run = UnitBytes(view.dtype);
   for (int a = 0; a < view.rank; ++a) {
-    const int64_t count = bits && a == view.rank - 1 ? (view.shape[a] + 7) / 8 : view.shape[a];
+    const int64_t count =
+        a == view.rank - 1 ? (view.shape[a] + elements - 1) / elements : view.shape[a];
     if (count <= 0) return false;
     if (count == 1 || view.stride[a] == 0) continue;
     int64_t reach;

@@ -39,6 +39,31 @@ TensorView LoadView(const Args& args, const char* option, const char* axes, Load
   return tensor.View();
 }
 
+// Bytes of a file as codes: of the type that an option names, or u8.
+TensorView AsCodes(TensorView view, const std::string& type, const char* option) {
+  if (type.empty()) {
+    if (view.dtype == DType::kBool) view.dtype = DType::kU8;  // a file's u8
+    return view;
+  }
+  DType dtype = DType::kNone;
+  for (int32_t n = 1; n < internal::kFormatCount; ++n) {
+    if (type == Name(static_cast<DType>(n))) dtype = static_cast<DType>(n);
+  }
+  if (!IsQuantised(dtype))
+    throw Failure(std::string(option) + " = '" + type + "', expected a quantised type: i8, u8, …");
+  const int last = view.rank - 1;
+  const int64_t bytes = UnitBytes(dtype), elements = UnitElements(dtype);
+  if (SizeOf(view.dtype) != 1 || view.shape[last] % bytes != 0 || view.stride[last] != 1) {
+    throw Failure(std::string(option) + " = '" + type + "': the file has rows of " +
+                  std::to_string(view.shape[last]) + " " + Name(view.dtype) +
+                  ", expected bytes, a multiple of " + std::to_string(bytes));
+  }
+  view.dtype = dtype;
+  view.shape[last] = view.shape[last] / bytes * elements;
+  view.stride[last] = bytes;
+  return view;
+}
+
 void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
   for (const char* option : {"--q", "--k", "--v"}) {
     if (!args.Has(option))
@@ -48,8 +73,17 @@ void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
   p.q = LoadView(args, "--q", bthd ? "[B, Tq, Hq, dk]" : "[B, Hq, Tq, dk]", loaded);
   p.k = LoadView(args, "--k", bthd ? "[B, Tk, Hkv, dk]" : "[B, Hkv, Tk, dk]", loaded);
   p.v = LoadView(args, "--v", bthd ? "[B, Tk, Hkv, dv]" : "[B, Hkv, Tk, dv]", loaded);
+  p.k = AsCodes(p.k, args.Text("--k-type", ""), "--k-type");
+  p.v = AsCodes(p.v, args.Text("--v-type", ""), "--v-type");
+  const char* const axes = "[B, H, T, n]";
+  p.k_scale = LoadView(args, "--k-scale", axes, loaded);
+  p.k_zero = AsCodes(LoadView(args, "--k-zero", axes, loaded), "", "--k-zero");
+  p.v_scale = LoadView(args, "--v-scale", axes, loaded);
+  p.v_zero = AsCodes(LoadView(args, "--v-zero", axes, loaded), "", "--v-zero");
   if (bthd) {
-    for (TensorView* view : {&p.q, &p.k, &p.v}) *view = SwapAxes(*view, 1, 2);
+    for (TensorView* view : {&p.q, &p.k, &p.v, &p.k_scale, &p.k_zero, &p.v_scale, &p.v_zero}) {
+      if (view->present()) *view = SwapAxes(*view, 1, 2);
+    }
   }
   p.score.head_scales = LoadView(args, "--head-scales", "[Hq]", loaded);
   p.score.mask = LoadView(args, "--mask", "", loaded);
@@ -191,6 +225,13 @@ Command AttendCommand() {
               {"--q", "FILE", "queries [B, Hq, Tq, dk]"},
               {"--k", "FILE", "keys [B, Hkv, Tk, dk]"},
               {"--v", "FILE", "values [B, Hkv, Tk, dv]"},
+              {"--k-type", "NAME",
+               "bytes of --k are codes: i8, u8, i4, u4, q8_0, … (docs/quantised.md)"},
+              {"--v-type", "NAME", "likewise of --v"},
+              {"--k-scale", "FILE", "of codes, (u − zero)·scale: four axes, f32, f16 or bf16"},
+              {"--k-zero", "FILE", "four axes, f32, f16, bf16, i32, i8 or u8"},
+              {"--v-scale", "FILE", "of --v, as --k-scale"},
+              {"--v-zero", "FILE", "of --v, as --k-zero"},
               {"--layout", "BHTD|BTHD", "order of axes of q, k, v and out (default BHTD)"},
               {"--out", "FILE", "write the output"},
               {"--lse", "FILE", "write the logarithm of the softmax denominators, [B, Hq, Tq]"},

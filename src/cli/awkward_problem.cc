@@ -99,6 +99,15 @@ void AwkwardProblem::DrawTypes() {
   const uint64_t draw = Draw(4);
   for (DType* type : {&q_type_, &k_type_, &v_type_, &out_type_})
     *type = draw < 2 ? DType::kF32 : draw == 2 ? DType::kBF16 : kTypes[Draw(3)];
+  // Of mixed ones K and V are quantised half of the time, in whole units.
+  constexpr int32_t kFirst = static_cast<int32_t>(DType::kI8),
+                    kLast = static_cast<int32_t>(DType::kIQ4NL);
+  for (const bool of_k : {true, false}) {
+    if (draw != 3 || Draw(2) == 0) continue;
+    const DType type = static_cast<DType>(kFirst + static_cast<int32_t>(Draw(kLast - kFirst + 1)));
+    const bool fits = (of_k ? dk_ : dv_) % UnitElements(type) == 0;
+    (of_k ? k_type_ : v_type_) = fits ? type : DType::kI8;
+  }
 }
 
 void AwkwardProblem::MakeTensors(bool bthd) {
@@ -106,14 +115,31 @@ void AwkwardProblem::MakeTensors(bool bthd) {
   weights_.resize(static_cast<size_t>(B_ * Hq_ * Tq_ * Tk_));
   const auto tensor = [&](std::vector<char>* values, DType type, int64_t H, int64_t T, int64_t d) {
     const size_t count = static_cast<size_t>(B_ * H * T * d);
-    values->resize(count * static_cast<size_t>(SizeOf(type)));
-    measure::FillNormal(values->data(), type, count, Draw(uint64_t{1} << 32));
+    values->resize(static_cast<size_t>(B_ * H * T * BytesOf(type, d)));
+    const uint64_t seed = Draw(uint64_t{1} << 32);
+    if (IsQuantised(type)) {
+      measure::FillCodes(values->data(), type, values->size(), seed);
+    } else {
+      measure::FillNormal(values->data(), type, count, seed);
+    }
     void* const data = values->data();
     return bthd ? SwapAxes(View(data, type, {B_, T, H, d}), 1, 2) : View(data, type, {B_, H, T, d});
   };
   problem_.q = tensor(&q_, q_type_, Hq_, Tq_, dk_);
   problem_.k = tensor(&k_, k_type_, Hkv_, Tk_, dk_);
   problem_.v = tensor(&v_, v_type_, Hkv_, Tk_, dv_);
+  // A scale for each row, and a zero for each channel.
+  const auto factors = [&](const TensorView& codes, std::vector<float>* values, bool of_rows) {
+    if (!HasScaleViews(codes.dtype)) return TensorView();
+    const int64_t T = of_rows ? Tk_ : 1, n = of_rows ? 1 : codes.shape[3];
+    FillFloats(values, Hkv_ * T * n);
+    for (float& x : *values) x = of_rows ? x * 0x1p-6f : x * 16;
+    return View(static_cast<const float*>(values->data()), {int64_t{1}, Hkv_, T, n});
+  };
+  problem_.k_scale = factors(problem_.k, &k_scale_, true);
+  problem_.k_zero = factors(problem_.k, &k_zero_, false);
+  problem_.v_scale = factors(problem_.v, &v_scale_, true);
+  problem_.v_zero = factors(problem_.v, &v_zero_, false);
   problem_.out = tensor(&out_, out_type_, Hq_, Tq_, dv_);
   problem_.lse = View(lse_.data(), {B_, Hq_, Tq_});
   problem_.weights = View(weights_.data(), {B_, Hq_, Tq_, Tk_});

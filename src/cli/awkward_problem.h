@@ -37,6 +37,7 @@ class AwkwardProblem {
   DType q_type_ = DType::kF32, k_type_ = DType::kF32, v_type_ = DType::kF32,
         out_type_ = DType::kF32;
   std::vector<char> q_, k_, v_, out_;
+  std::vector<float> k_scale_, k_zero_, v_scale_, v_zero_;
   std::vector<float> bias_, slopes_, sinks_, head_scales_, bias_scales_, lse_, weights_;
   std::vector<uint8_t> mask_;
   std::vector<int32_t> q_lengths_, kv_lengths_, key_ranges_;

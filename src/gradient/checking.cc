@@ -51,6 +51,11 @@ Status CheckSupported(const Problem& forward) {
     return Unsupported("function is given: a score function has no gradients");
   if (forward.pages.table.present())
     return Unsupported("pages.table is given: gradients are made of tensors without pages");
+  for (const TensorFacts& t : {Facts("k", forward.k), Facts("v", forward.v)}) {
+    if (IsQuantised(t.dtype))
+      return Unsupported("%s.dtype = %s: gradients are made of f32, f16 or bf16", t.name,
+                         Name(t.dtype));
+  }
   if (forward.ring) return Unsupported("ring = true: gradients are made of tensors without rings");
   if (forward.score.key_offsets.present())
     return Unsupported("key_offsets is given: gradients are made of keys from position 0 on");

@@ -21,9 +21,8 @@ class PrefetchQueue {
   // n rows of q, k, v or out from `row` on.
   template <class View>
   void Add(const View& view, const char* row, int64_t row_stride, int64_t n) {
-    const internal::ElementFormat& format = internal::FormatOf(view.dtype);
-    if (runs_ == kMaxRuns || view.stride[3] != format.unit_bytes || n <= 0) return;
-    AddRun(row, row_stride, n, BytesOf(format, view.shape[3]));
+    if (runs_ == kMaxRuns || view.stride[3] != UnitBytes(view.dtype) || n <= 0) return;
+    AddRun(row, row_stride, n, BytesOf(view.dtype, view.shape[3]));
   }
 
   // What the item's rows need of a bias or mask for the block.

@@ -1,5 +1,6 @@
 // The table of element formats: how rows of each type become f32 and back. A new type is a row of
-// this table and one of fovea/tensor.h's. Knows no attention.
+// this table and one of fovea/tensor.h's. Knows no attention. Quantised formats stand
+// in codes-inl.h and code_blocks-inl.h.
 #if defined(FOVEA_SRC_KERNELS_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_FORMATS_INL_H_
 #undef FOVEA_SRC_KERNELS_FORMATS_INL_H_
@@ -7,29 +8,13 @@
 #define FOVEA_SRC_KERNELS_FORMATS_INL_H_
 #endif
 
+#include "kernels/code_blocks-inl.h"
+#include "kernels/codes-inl.h"
 #include "kernels/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
-
-// Rows in the caller's memory that are read. In a row, units (internal::ElementFormat) are `stride`
-// bytes apart; a stride of 0 means that one element stands for all.
-struct SourceRows {
-  const char* row;
-  DType dtype;
-  int64_t stride;
-  int64_t row_stride = 0;  // bytes
-};
-
-// Rows in the caller's memory that are written: row r starts at row[r], its units are `stride`
-// bytes apart.
-struct TargetRows {
-  char* const* row;
-  int count;
-  DType dtype;
-  int64_t stride;
-};
 
 // n elements of 16 bits, `stride` bytes apart, at any address, as f32.
 template <class T>
@@ -102,12 +87,6 @@ HWY_INLINE bool IsPlain(DType dtype, int64_t element_stride, int64_t row_stride,
 HWY_INLINE bool IsPlainF32(DType dtype, int64_t element_stride, int64_t row_stride,
                            const void* row) {
   return dtype == DType::kF32 && IsPlain(dtype, element_stride, row_stride, row);
-}
-
-// Bytes of n elements side by side, whole units.
-HWY_INLINE int64_t BytesOf(const internal::ElementFormat& format, int64_t n) {
-  return format.element_bytes != 0 ? n * format.element_bytes
-                                   : n / format.unit_elements * format.unit_bytes;
 }
 
 // One format each: Load makes f32 of the n elements from element `first` of a row on, Store makes
@@ -198,6 +177,11 @@ template <class Format>
 constexpr RowFormat ReadOnly(DType dtype) {
   return {dtype, LoadRowsOf<Format>, nullptr};
 }
+// Of a format that reads rows itself.
+template <class Rows>
+constexpr RowFormat Quantised(DType dtype) {
+  return {dtype, Rows::Load, nullptr};
+}
 constexpr RowFormat NeitherOf(DType dtype) { return {dtype, nullptr, nullptr}; }
 
 // In the order of DType.
@@ -210,6 +194,21 @@ constexpr RowFormat kRowFormats[] = {
     NeitherOf(DType::kI32),
     NeitherOf(DType::kI64),
     ReadOnly<BitElements>(DType::kBit),
+    Quantised<CodedRows<WholeBytes<SignedBytes>>>(DType::kI8),
+    Quantised<CodedRows<WholeBytes<UnsignedBytes>>>(DType::kU8),
+    Quantised<CodedRows<NibblePairs<false, 8>>>(DType::kI4),
+    Quantised<CodedRows<NibblePairs<false, 0>>>(DType::kU4),
+    Quantised<CodedRows<NibblePairs<true, 8>>>(DType::kI4High),
+    Quantised<CodedRows<NibblePairs<true, 0>>>(DType::kU4High),
+    Quantised<CodedRows<WholeBytes<E4M3Bytes>>>(DType::kF8E4M3FN),
+    Quantised<CodedRows<WholeBytes<E5M2Bytes>>>(DType::kF8E5M2),
+    Quantised<BlockedRows<Q8_0Block>>(DType::kQ8_0),
+    Quantised<BlockedRows<Q4_0Block>>(DType::kQ4_0),
+    Quantised<BlockedRows<Q4_1Block>>(DType::kQ4_1),
+    Quantised<BlockedRows<Q5_0Block>>(DType::kQ5_0),
+    Quantised<BlockedRows<Q5_1Block>>(DType::kQ5_1),
+    Quantised<BlockedRows<IQ4NLBlock>>(DType::kIQ4NL),
+    NeitherOf(DType::kF32Z4),
 };
 constexpr size_t kFormats = sizeof(kRowFormats) / sizeof(RowFormat);
 

@@ -31,6 +31,40 @@ HWY_INLINE int64_t Quotient(int64_t n, int64_t by) {
   return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
 }
 
+// Scales or zeros of a head's codes, in the batch or page of that number.
+HWY_INLINE CodeFactors FactorsOf(const TensorView& codes, const TensorView& view, int64_t batch,
+                                 int64_t head) {
+  if (!view.present()) return CodeFactors();
+  return {RowOf(view, GroupOf(batch, view.shape[0], codes.shape[0]),
+                GroupOf(head, view.shape[1], codes.shape[1]), 0),
+          view.dtype,
+          view.shape[2],
+          view.shape[3],
+          view.stride[2],
+          view.stride[3]};
+}
+
+// The first `n` keys of a run of k or v (`view` is that of the call's problem), all channels as
+// f32, to_stride floats from key to key.
+HWY_INLINE void LoadKeys(const KernelCall& call, const Item& item, const TensorView& view,
+                         const KeyRun& run, int64_t n, float* to, int64_t to_stride) {
+  SourceRows rows = {run.row, view.dtype, view.stride[3], run.row_stride};
+  CodeScales scales;
+  if (HasScaleViews(view.dtype)) {
+    const Problem& problem = *call.problem;
+    const bool is_k = &view == &problem.k;
+    const TensorView& scale = is_k ? problem.k_scale : problem.v_scale;
+    const TensorView& zero = is_k ? problem.k_zero : problem.v_zero;
+    scales = {FactorsOf(view, scale, run.batch, item.kv_head),
+              FactorsOf(view, zero, run.batch, item.kv_head), view.shape[2], view.shape[3],
+              run.first};
+    scales.group_stride = is_k ? problem.k_group_stride : problem.v_group_stride;
+    scales.group_channels = view.shape[3] / std::max(scales.scale.columns, scales.zero.columns);
+    rows.scales = &scales;
+  }
+  LoadRows(rows, n, 0, view.shape[3], to, to_stride);
+}
+
 // The number of page `x` of a sequence.
 HWY_INLINE int64_t PageAt(const PageTable& pages, int64_t sequence, int64_t x) {
   const TensorView& table = pages.table;

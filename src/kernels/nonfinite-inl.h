@@ -187,7 +187,7 @@ inline HWY_NOINLINE void AddPoisoned(const Job& job, const Part& part, const uin
           removed.Has(job, r, j))
         return;
       if (!loaded)
-        LoadRow({RunFrom(job.call, job.item, v, key).row, v.dtype, v.stride[3]}, 0, g.dv, v_row);
+        LoadKeys(job.call, job.item, v, RunFrom(job.call, job.item, v, key), 1, v_row, 0);
       loaded = true;
       const float p = Engine::Weights::template At<Lanes>(part.s, r, j, g.block_keys);
       for (int64_t c = 0; c < g.dv; ++c) {

@@ -1,6 +1,6 @@
 // Getting Q, K and V of a tile or block ready for an engine: in place where the micro-kernels can
-// read the caller's memory, else copied to scratch (and widened: types narrower than f32 become f32
-// once per block).
+// read the caller's memory, else copied to scratch (and widened or dequantised: narrower types
+// become f32 once per block).
 #if defined(FOVEA_SRC_KERNELS_TAKE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_TAKE_INL_H_
 #undef FOVEA_SRC_KERNELS_TAKE_INL_H_
@@ -29,12 +29,10 @@ HWY_INLINE BlockRows TakeRows(const Job& job, const TensorView& view, const Bloc
       IsPlain(view.dtype, view.stride[3], run.row_stride, run.row) && !aliased) {
     return {run.row, run.row_stride / SizeOf(view.dtype), view.dtype};
   }
-  const int64_t d = view.shape[3];
-  const int64_t stride = CopiedStride(d);
+  const int64_t stride = CopiedStride(view.shape[3]);
   std::fill_n(copy, block.begin * stride, 0.0f);
   ForEachRun(job.call, job.item, view, block, [&](const KeyRun& some, int64_t j) {
-    LoadRows({some.row, view.dtype, view.stride[3], some.row_stride}, some.n, 0, d,
-             copy + j * stride, stride);
+    LoadKeys(job.call, job.item, view, some, some.n, copy + j * stride, stride);
   });
   return {copy, stride};
 }

@@ -87,19 +87,37 @@ constexpr struct {
      [](Workload* w) {
        return w->mask != MaskKind::kNone && w->bias == BiasKind::kNone && SetOnce(&w->additive);
      }},
-    {"nan", [](Workload* w) { return SetOnce(&w->nan) && SetMask(w, MaskKind::kPadding); }},
+    {"nan",
+     [](Workload* w) {
+       return w->kv_type == DType::kNone && SetOnce(&w->nan) && SetMask(w, MaskKind::kPadding);
+     }},
     {"bf16", [](Workload* w) { return SetType(w, DType::kBF16); }},
     {"f16", [](Workload* w) { return SetType(w, DType::kF16); }},
-    {"mla", [](Workload* w) { return SetOnce(&w->values_in_keys) && w->dv <= w->dk; }},
+    {"mla",
+     [](Workload* w) {
+       return w->kv_type == DType::kNone && SetOnce(&w->values_in_keys) && w->dv <= w->dk;
+     }},
 };
 
 constexpr char kWindow[] = "window=";
+constexpr char kKv[] = "kv=";
+
+bool SetKvType(Workload* w, const std::string& name) {
+  const bool first = w->kv_type == DType::kNone && !w->values_in_keys && !w->nan;
+  for (int32_t n = 1; n < internal::kFormatCount; ++n) {
+    const DType type = static_cast<DType>(n);
+    if (name == Name(type) && IsQuantised(type)) w->kv_type = type;
+  }
+  const int64_t unit = UnitElements(w->kv_type);
+  return first && w->kv_type != DType::kNone && w->dk % unit == 0 && w->dv % unit == 0;
+}
 
 bool AddModifier(const std::string& text, Workload* w) {
   if (text != Name(DType::kBF16) && text != Name(DType::kF16))
     w->modifiers += (w->modifiers.empty() ? "" : "+") + text;
   if (text.compare(0, sizeof(kWindow) - 1, kWindow) == 0)
     return w->window == 0 && ParseSize(text.substr(sizeof(kWindow) - 1), &w->window);
+  if (text.compare(0, sizeof(kKv) - 1, kKv) == 0) return SetKvType(w, text.substr(sizeof(kKv) - 1));
   for (const auto& modifier : kModifiers) {
     if (text == modifier.name) return modifier.add(w);
   }
@@ -233,7 +251,6 @@ double Workload::Pairs() const {
 double Workload::Flops() const { return 2 * Pairs() * static_cast<double>(dk + dv); }
 
 double Workload::KvBytes() const {
-  const int64_t channels = values_in_keys ? dk : dk + dv;
   // Later queries see no earlier keys than the first does, and the last one sees the last key.
   int64_t first = window > 0 ? std::max<int64_t>(0, Position(0) + 1 - window) : 0;
   if (documents) {
@@ -242,7 +259,10 @@ double Workload::KvBytes() const {
     first = std::max(first, of_document);
   }
   const int64_t keys = Tk - first;
-  return static_cast<double>(B * Hkv * keys) * static_cast<double>(channels * SizeOf(type));
+  const DType kv = TypeOfKv();
+  const int64_t row = BytesOf(kv, dk) + (values_in_keys ? 0 : BytesOf(kv, dv)) +
+                      (HasScaleViews(kv) ? 2 * SizeOf(DType::kF32) : 0);
+  return static_cast<double>(B * Hkv * keys) * static_cast<double>(row);
 }
 
 const std::vector<Workload>& NamedWorkloads() {
@@ -274,7 +294,7 @@ bool ParseWorkload(const std::string& text, Workload* workload, std::string* err
     *error = "workload '" + text + "': '+" + parts[n] +
              "' is unknown, contradicts what stands before it, or needs dv ≤ dk (mla); known: ";
     for (const auto& modifier : kModifiers) *error += std::string(modifier.name) + ", ";
-    *error += std::string(kWindow) + "N";
+    *error += std::string(kWindow) + "N, " + kKv + "TYPE";
     return false;
   }
   const double queries = static_cast<double>(parsed.B) * static_cast<double>(parsed.Hq) *

@@ -41,6 +41,8 @@ struct Workload {
   bool causal = false;       // bottom-right: the last query sees every key
   DType type = DType::kF32;  // of q, k, v and out: f32, f16 or bf16
 
+  DType kv_type = DType::kNone;  // of k and v where it is a quantised one
+
   int64_t window = 0;  // keys that a query sees, the last one at its own position; 0: all
   float softcap = 0;
   bool alibi = false, sinks = false, head_scales = false;
@@ -66,6 +68,9 @@ struct Workload {
   void DocumentOf(int64_t i, int64_t* first, int64_t* end) const;
   // visible (query, key) pairs of all query heads; O(Tq·Tk) with a boolean mask
   double Pairs() const;
+  DType TypeOfKv() const { return kv_type == DType::kNone ? type : kv_type; }
+  // Bytes of the scales of k or of v: f32, one for each token and head, where they lie apart.
+  int64_t ScaleBytes() const { return HasScaleViews(TypeOfKv()) ? 4 * B * Hkv * Tk : 0; }
   // 2·pairs·(dk + dv): a multiplication and an addition for each product of q·k and p·v
   double Flops() const;
   // of K and V, without keys outside of every query's window or document
@@ -93,6 +98,7 @@ const std::vector<Workload>& NamedWorkloads();
 //   window=N                           see Workload::window
 //   mla                                see Workload::values_in_keys
 //   bf16, f16                          Workload::type; f32 without
+//   kv=TYPE                            Workload::kv_type: i8, u4, f8_e4m3fn, q8_0, …
 bool ParseWorkload(const std::string& text, Workload* workload, std::string* error);
 
 // `workload`, which is in f32, in that type: "P1+bf16" from P1.

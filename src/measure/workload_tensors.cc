@@ -9,7 +9,7 @@ namespace fovea::measure {
 namespace {
 
 size_t WholeLines(int64_t elements, DType type) {
-  return (static_cast<size_t>(elements * SizeOf(type)) + 511) / 512 * 512;
+  return (static_cast<size_t>(BytesOf(type, elements)) + 511) / 512 * 512;
 }
 
 // To nearest, ties to even. Values are finite and far from overflow.
@@ -62,7 +62,7 @@ void PoisonLastRows(char* matrices, DType type, int64_t heads, int64_t Tk, int64
 }
 
 bool HaveSameTensors(const Workload& a, const Workload& b) {
-  return a.HasShapeOf(b) && a.type == b.type && a.nan == b.nan &&
+  return a.HasShapeOf(b) && a.type == b.type && a.kv_type == b.kv_type && a.nan == b.nan &&
          a.values_in_keys == b.values_in_keys;
 }
 
@@ -81,15 +81,36 @@ void FillNormal(void* values, DType type, size_t count, uint64_t seed) {
     bits[i] = type == DType::kF16 ? ToF16(normal.Next()) : ToBF16(normal.Next());
 }
 
+void FillCodes(void* values, DType type, size_t bytes, uint64_t seed) {
+  constexpr uint16_t kScale = 0x2400;  // 2^−6 as f16
+  uint8_t* const p = static_cast<uint8_t*>(values);
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 0x853c49e6748fea9bu;
+  for (size_t n = 0; n < bytes; ++n) {
+    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+    p[n] = static_cast<uint8_t>(state * 0x2545f4914f6cdd1du >> 56);
+    // numbers of about 1
+    if (type == DType::kF8E4M3FN) p[n] = static_cast<uint8_t>((p[n] & 0x8f) | 0x30);
+    if (type == DType::kF8E5M2) p[n] = static_cast<uint8_t>((p[n] & 0x87) | 0x38);
+  }
+  if (HasScaleViews(type)) return;
+  const size_t unit = static_cast<size_t>(UnitBytes(type));
+  const bool has_least = type == DType::kQ4_1 || type == DType::kQ5_1;
+  for (size_t n = 0; n + unit <= bytes; n += unit) {
+    std::memcpy(p + n, &kScale, sizeof(kScale));
+    if (has_least) std::memcpy(p + n + 2, &kScale, sizeof(kScale));
+  }
+}
+
 WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
                                  const WorkloadTensors* like)
     : workload_(workload) {
   const Workload& w = workload_;
   q_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dk, w.type);
   out_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dv, w.type);
-  k_bytes_ = WholeLines(w.B * w.Hkv * w.Tk * w.dk, w.type);
-  v_bytes_ = w.values_in_keys ? 0 : WholeLines(w.B * w.Hkv * w.Tk * w.dv, w.type);
-  const size_t kv = k_bytes_ + v_bytes_;
+  k_bytes_ = WholeLines(w.B * w.Hkv * w.Tk * w.dk, w.TypeOfKv());
+  v_bytes_ = w.values_in_keys ? 0 : WholeLines(w.B * w.Hkv * w.Tk * w.dv, w.TypeOfKv());
+  scale_bytes_ = WholeLines(w.ScaleBytes() / 4, DType::kF32);
+  const size_t kv = CopyBytes();
   if (w.IsDecode())
     copies_ = static_cast<int64_t>(std::max<size_t>(1, (StreamBytes() + kv - 1) / kv));
   const bool share = like != nullptr && HaveSameTensors(w, like->workload_);
@@ -131,9 +152,16 @@ void WorkloadTensors::FillTensors(uint64_t seed) {
   const Workload& w = workload_;
   char* const q = static_cast<char*>(tensors_->data());
   char* const k = q + q_bytes_ + out_bytes_;
-  const size_t kv = k_bytes_ + v_bytes_, size = static_cast<size_t>(SizeOf(w.type));
+  const size_t kv = CopyBytes(), size = static_cast<size_t>(SizeOf(w.type));
   FillNormal(q, w.type, q_bytes_ / size, seed);
-  FillNormal(k, w.type, kv / size, seed + 1);
+  if (w.kv_type == DType::kNone) {
+    FillNormal(k, w.type, kv / size, seed + 1);
+  } else {
+    FillCodes(k, w.kv_type, k_bytes_, seed + 1);
+    FillCodes(k + k_bytes_, w.kv_type, v_bytes_, seed + 2);
+    float* const scales = reinterpret_cast<float*>(k + k_bytes_ + v_bytes_);
+    std::fill_n(scales, 2 * scale_bytes_ / sizeof(float), SizeOf(w.kv_type) == 1 ? 0x1p-6f : 0.25f);
+  }
   if (w.nan) {
     PoisonLastRows(k, w.type, w.B * w.Hkv, w.Tk, w.dk, w.PaddingKeys());
     if (!w.values_in_keys)
@@ -241,15 +269,21 @@ Problem WorkloadTensors::At(int64_t index) const {
   const Workload& w = workload_;
   char* const base = static_cast<char*>(tensors_->data());
   const char* const k =
-      base + q_bytes_ + out_bytes_ + static_cast<size_t>(index % copies_) * (k_bytes_ + v_bytes_);
+      base + q_bytes_ + out_bytes_ + static_cast<size_t>(index % copies_) * CopyBytes();
   Problem problem;
   problem.q = View(static_cast<const void*>(base), w.type, {w.B, w.Hq, w.Tq, w.dk});
-  problem.k = View(static_cast<const void*>(k), w.type, {w.B, w.Hkv, w.Tk, w.dk});
+  problem.k = View(static_cast<const void*>(k), w.TypeOfKv(), {w.B, w.Hkv, w.Tk, w.dk});
   if (w.values_in_keys) {
     problem.v = problem.k;
     problem.v.shape[3] = w.dv;
   } else {
-    problem.v = View(static_cast<const void*>(k + k_bytes_), w.type, {w.B, w.Hkv, w.Tk, w.dv});
+    problem.v =
+        View(static_cast<const void*>(k + k_bytes_), w.TypeOfKv(), {w.B, w.Hkv, w.Tk, w.dv});
+  }
+  if (w.ScaleBytes() > 0) {
+    const float* const scales = reinterpret_cast<const float*>(k + k_bytes_ + v_bytes_);
+    problem.k_scale = View(scales, {w.B, w.Hkv, w.Tk, int64_t{1}});
+    problem.v_scale = View(scales + scale_bytes_ / sizeof(float), {w.B, w.Hkv, w.Tk, int64_t{1}});
   }
   problem.out = View(static_cast<void*>(base + q_bytes_), w.type, {w.B, w.Hq, w.Tq, w.dv});
   AddModifiers(&problem.score);
@@ -260,7 +294,7 @@ const void* WorkloadTensors::kv_data() const {
   return static_cast<const char*>(tensors_->data()) + q_bytes_ + out_bytes_;
 }
 size_t WorkloadTensors::kv_bytes() const {
-  return static_cast<size_t>(copies_) * (k_bytes_ + v_bytes_);
+  return static_cast<size_t>(copies_) * CopyBytes();
 }
 
 }  // namespace fovea::measure

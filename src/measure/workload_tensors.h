@@ -38,6 +38,8 @@ class WorkloadTensors {
     void* mask;
   };
   Modifiers modifiers() const;
+  // Of K, V and the scales of both: one copy.
+  size_t CopyBytes() const { return k_bytes_ + v_bytes_ + 2 * scale_bytes_; }
   void FillTensors(uint64_t seed);
   void FillModifiers(uint64_t seed);
   void AddModifiers(Score* score) const;
@@ -45,11 +47,14 @@ class WorkloadTensors {
   Workload workload_;
   int64_t copies_ = 1;
   // rounded up to whole cache lines
-  size_t q_bytes_ = 0, k_bytes_ = 0, v_bytes_ = 0, out_bytes_ = 0;
+  size_t q_bytes_ = 0, k_bytes_ = 0, v_bytes_ = 0, scale_bytes_ = 0, out_bytes_ = 0;
   size_t per_head_bytes_ = 0, ranges_bytes_ = 0, bias_bytes_ = 0, mask_bytes_ = 0;
-  std::shared_ptr<const HugeBuffer> tensors_;  // q, out, then K and V copy by copy
+  std::shared_ptr<const HugeBuffer> tensors_;  // q, out, then K, V and scales copy by copy
   std::shared_ptr<const HugeBuffer> modifiers_;
 };
+
+// Rows of a quantised type, dense, `bytes` of them: random codes, of blocks with small scales.
+void FillCodes(void* values, DType type, size_t bytes, uint64_t seed);
 
 // `count` values of about the standard normal distribution (a sum of four uniform ones), rounded to
 // f32, f16 or bf16.

@@ -108,6 +108,8 @@ Status CheckLengths(const Plan::State& plan, const ValidProblem& problem) {
 bool SameNumbers(const Problem& problem, const Problem& planned) {
   const Score &score = problem.score, &bound = planned.score;
   const bool same = problem.ring == planned.ring && problem.pages.keys == planned.pages.keys &&
+                    problem.k_group_stride == planned.k_group_stride &&
+                    problem.v_group_stride == planned.v_group_stride &&
                     problem.score_stage == planned.score_stage &&
                     score.function.present() == bound.function.present() &&
                     score.block_map.queries == bound.block_map.queries &&

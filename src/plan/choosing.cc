@@ -135,8 +135,8 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
   s.costly_rows_last = plan.bound.score.causal != Causal::kNone;
   if (rows > 0 && rows <= s.item_rows) {
     int64_t split_keys =
-        std::max(kLeastSplitKeys, kSplitBytes / (SizeOf(plan.bound.k.dtype) * sizes.dk +
-                                                 SizeOf(plan.bound.v.dtype) * sizes.dv));
+        std::max(kLeastSplitKeys, kSplitBytes / (BytesOf(plan.bound.k.dtype, sizes.dk) +
+                                                 BytesOf(plan.bound.v.dtype, sizes.dv)));
     split_keys = std::max(split_keys, CeilDiv(keys, kMostSplits));
     if (options.split_keys > 0) split_keys = std::min(split_keys, options.split_keys);
     s.split_keys = RoundUp(split_keys, g.block_keys);

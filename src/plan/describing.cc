@@ -36,8 +36,8 @@ Cost CostOf(const Plan::State& state) noexcept {
     const KeyRange last = VisibleKeys(lengths, score.causal, score.window, lengths.q_length - 1);
     const double keys = s.pairs > 0 ? static_cast<double>(last.end - first.first) : 0;
     cost.kv_bytes += keys * static_cast<double>(sizes.Hkv) *
-                     (static_cast<double>(sizes.dk * SizeOf(state.bound.k.dtype)) +
-                      static_cast<double>(sizes.dv * SizeOf(state.bound.v.dtype)));
+                     (static_cast<double>(BytesOf(state.bound.k.dtype, sizes.dk)) +
+                      static_cast<double>(BytesOf(state.bound.v.dtype, sizes.dv)));
   }
   cost.flops = cost.pairs * 2 * (static_cast<double>(sizes.dk) + static_cast<double>(sizes.dv));
   for (int p = 0; p < state.phases; ++p)

@@ -28,8 +28,22 @@ bool BitAt(const TensorView& x, const int64_t (&index)[kMaxRank]) {
   return (Load<uint8_t>(row + element / 8) >> (element % 8) & 1) != 0;
 }
 
+// The unit that the element is in, and its number there.
+const char* UnitAddress(const TensorView& x, const int64_t (&index)[kMaxRank], int* element) {
+  const char* address = static_cast<const char*>(x.data);
+  for (int a = 0; a < x.rank - 1; ++a) address += index[a] * x.stride[a];
+  const int64_t last = index[x.rank - 1], elements = UnitElements(x.dtype);
+  *element = static_cast<int>(last % elements);
+  return address + last / elements * x.stride[x.rank - 1];
+}
+
 double Value(const TensorView& x, const int64_t (&index)[kMaxRank]) {
   if (x.dtype == DType::kBit) return BitAt(x, index) ? 1 : 0;
+  if (IsQuantised(x.dtype)) {
+    int element;
+    const char* const unit = UnitAddress(x, index, &element);
+    return DecodeQuantised(x.dtype, unit, element);
+  }
   return DecodeElement(x.dtype, Address(x, index));
 }
 
@@ -91,8 +105,16 @@ double DecodeElement(DType dtype, const void* address) {
       return Load<int32_t>(address);
     case DType::kI64:
       return static_cast<double>(Load<int64_t>(address));
-    case DType::kBit:
-    case DType::kNone:
+    case DType::kF32Z4: {
+      const uint32_t bits = Load<uint32_t>(address) & ~uint32_t{15};
+      return Load<float>(&bits);
+    }
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
+      return DecodeQuantised(dtype, address, 0);
+    default:  // packed: no address of its own
       break;
   }
   // no such type: validation refuses it before anybody reads

@@ -24,8 +24,18 @@ double Rounded(DType dtype, double x);
 double StoredBound(DType dtype, double got, double want, double bound);
 
 // The value of the element of this type at any address. Integers beyond 2^53 round; bool is 0 or 1;
-// bits have no address of their own, and NaN stands for them.
+// packed elements have no address of their own, and NaN stands for them. Of codes: the code; of
+// kF32Z4: the scale.
 double DecodeElement(DType dtype, const void* address);
+
+// An element of a quantised type (reference/quantised.cc): number `element` of the unit at that
+// address. Of types with HasScaleViews its code; of blocks its value, rounded as float32 rounds it.
+double DecodeQuantised(DType dtype, const void* unit, int element);
+
+// k or v of the problem at [b, h, j, c]: the number that its element, scale and zero make, with
+// each step rounded as float32 rounds it. `scale` and `zero` may be absent, group_stride 0.
+double CodedAt(const TensorView& codes, const TensorView& scale, const TensorView& zero,
+               int64_t group_stride, int64_t b, int64_t h, int64_t j, int64_t c);
 
 // x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. A bit is 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);

@@ -52,7 +52,7 @@ void AddRow(const Problem& problem, const TensorView& dout, const TensorView& dl
     double dp = 0;
     for (int64_t c = 0; c < n.dv; ++c) {
       const double d = At(dout, queries.batch, h, qt, c);
-      dp += d * At(problem.v, kb, hkv, kt, c);
+      dp += d * ValueAt(problem, kb, hkv, kt, c);
       g->dv[key * n.dv + c] += p * d;
     }
     const double ds = p * (dp - delta);
@@ -70,7 +70,7 @@ void AddRow(const Problem& problem, const TensorView& dout, const TensorView& dl
     // x = scale·head_scale·(q·k)
     for (int64_t c = 0; c < n.dk; ++c) {
       const double qc = At(problem.q, queries.batch, h, qt, c);
-      const double kc = At(problem.k, kb, hkv, kt, c);
+      const double kc = KeyAt(problem, kb, hkv, kt, c);
       g->dq[query * n.dk + c] += dx * scale * kc;
       g->dk[key * n.dk + c] += dx * scale * qc;
       g->dhead_scales[h] += dx * ScaleOf(problem) * qc * kc;

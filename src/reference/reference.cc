@@ -39,7 +39,7 @@ Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t b, i
   double positive = 0, negative = 0;
   for (int64_t c = 0; c < problem.q.shape[3]; ++c) {
     const double term = scale * At(problem.q, queries.batch, h, queries.first + i, c) *
-                        At(problem.k, key.batch, hkv, key.row, c);
+                        KeyAt(problem, key.batch, hkv, key.row, c);
     s.value += term;
     (term > 0 ? positive : negative) += term;
   }
@@ -284,7 +284,7 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
   // 7. out = Σ p_j·v_j, lse = ln(Σ exp(s) + exp(σ))
   const auto value = [&](int64_t j, int64_t c) {
     const Place key = PlaceOf(problem, sequence, b, j);
-    return At(problem.v, key.batch, hkv, key.row, c);
+    return ValueAt(problem, key.batch, hkv, key.row, c);
   };
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;  // not 0·v: v may be NaN there

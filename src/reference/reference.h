@@ -25,6 +25,10 @@ struct Sizes {
 };
 Sizes SizesOf(const Problem& problem);
 
+// Elements of k and v at [batch, head, row, channel], quantised ones as float32 has them.
+double KeyAt(const Problem& problem, int64_t batch, int64_t head, int64_t row, int64_t channel);
+double ValueAt(const Problem& problem, int64_t batch, int64_t head, int64_t row, int64_t channel);
+
 // The scale of all heads; and what a tensor [Hq] of factors gives head h: 1 where it is absent.
 double ScaleOf(const Problem& problem);
 double HeadFactor(const TensorView& factors, int64_t h);

@@ -180,17 +180,22 @@ TEST(CTest, MakesTheSameDenseViews) {
   const fovea_tensor bits = fovea_dense(&data, FOVEA_BIT, 4, shape),
                      expected_bits = ToC(BitView(&data, {2, 3, 5, 11}));
   EXPECT_EQ(std::memcmp(&bits, &expected_bits, sizeof(bits)), 0);
+  const int64_t of_blocks[] = {2, 3, 5, 96};
+  const fovea_tensor blocks = fovea_dense(&data, FOVEA_Q4_0, 4, of_blocks),
+                     expected_blocks = ToC(View(&data, DType::kQ4_0, {2, 3, 5, 96}));
+  EXPECT_EQ(std::memcmp(&blocks, &expected_blocks, sizeof(blocks)), 0);
   for (int32_t rank : {-1, 0, 5}) EXPECT_EQ(fovea_dense(&data, FOVEA_F32, rank, shape).rank, 0);
   EXPECT_EQ(fovea_dense(&data, FOVEA_F32, 4, nullptr).rank, 0);
 }
 
 TEST(CTest, NamesAndTargetsAreTheSame) {
-  for (int32_t n = -1; n < 12; ++n) {
+  for (int32_t n = -1; n < 25; ++n) {
     EXPECT_STREQ(fovea_dtype_name(n), Name(static_cast<DType>(n)));
     EXPECT_STREQ(fovea_target_name(n), Name(static_cast<Target>(n)));
     EXPECT_STREQ(fovea_engine_name(n), Name(static_cast<Engine>(n)));
     EXPECT_STREQ(fovea_product_name(n), Name(static_cast<Product>(n)));
     EXPECT_EQ(fovea_dtype_bytes(n), SizeOf(static_cast<DType>(n)));
+    EXPECT_EQ(fovea_row_bytes(n, 96), BytesOf(static_cast<DType>(n), 96));
   }
   const auto check = [](size_t (*list)(fovea_target*, size_t), TargetList expected) {
     ASSERT_EQ(list(nullptr, 0), expected.count);

@@ -19,6 +19,54 @@ namespace {
 constexpr DType kTypes[] = {DType::kF32,  DType::kF16, DType::kBF16,
                             DType::kBool, DType::kI32, DType::kI64};
 
+struct PackedType {
+  DType dtype;
+  const char* name;
+  int64_t elements, bytes;  // of a unit
+};
+constexpr PackedType kQuantised[] = {
+    {DType::kI8, "i8", 1, 1},
+    {DType::kU8, "u8", 1, 1},
+    {DType::kI4, "i4", 2, 1},
+    {DType::kU4, "u4", 2, 1},
+    {DType::kI4High, "i4_high", 2, 1},
+    {DType::kU4High, "u4_high", 2, 1},
+    {DType::kF8E4M3FN, "f8_e4m3fn", 1, 1},
+    {DType::kF8E5M2, "f8_e5m2", 1, 1},
+    {DType::kQ8_0, "q8_0", 32, 34},
+    {DType::kQ4_0, "q4_0", 32, 18},
+    {DType::kQ4_1, "q4_1", 32, 20},
+    {DType::kQ5_0, "q5_0", 32, 22},
+    {DType::kQ5_1, "q5_1", 32, 24},
+    {DType::kIQ4NL, "iq4_nl", 32, 18},
+};
+
+TEST(DTypeTest, QuantisedTypesHaveUnits) {
+  int32_t value = 8;
+  for (const PackedType& type : kQuantised) {
+    EXPECT_EQ(static_cast<int32_t>(type.dtype), value++);
+    EXPECT_STREQ(Name(type.dtype), type.name);
+    EXPECT_EQ(UnitElements(type.dtype), type.elements);
+    EXPECT_EQ(UnitBytes(type.dtype), type.bytes);
+    EXPECT_EQ(SizeOf(type.dtype), type.elements == 1 ? type.bytes : 0);
+    EXPECT_TRUE(IsQuantised(type.dtype));
+    EXPECT_EQ(HasScaleViews(type.dtype), type.elements < 32);
+    EXPECT_EQ(BytesOf(type.dtype, 64), 64 / type.elements * type.bytes);
+    EXPECT_EQ(BytesOf(type.dtype, 65), (65 + type.elements - 1) / type.elements * type.bytes);
+    const char data[1] = {};
+    const TensorView view = View(data, type.dtype, {2, 3, 5, 64});
+    const int64_t row = BytesOf(type.dtype, 64);
+    EXPECT_EQ(view.stride[3], type.bytes);
+    EXPECT_EQ(view.stride[2], row);
+    EXPECT_EQ(view.stride[1], 5 * row);
+    EXPECT_EQ(view.stride[0], 15 * row);
+  }
+  for (DType type : kTypes) EXPECT_FALSE(IsQuantised(type));
+  EXPECT_FALSE(IsQuantised(DType::kF32Z4));
+  EXPECT_EQ(SizeOf(DType::kF32Z4), 4);
+  EXPECT_STREQ(Name(DType::kF32Z4), "f32_z4");
+}
+
 TEST(DTypeTest, SizesAndNames) {
   const int64_t sizes[] = {4, 2, 2, 1, 4, 8};
   const char* const names[] = {"f32", "f16", "bf16", "bool", "i32", "i64"};
@@ -32,7 +80,7 @@ TEST(DTypeTest, SizesAndNames) {
 }
 
 TEST(DTypeTest, ValuesOutsideTheEnumerationHaveNoSizeAndAreUnknown) {
-  for (int value : {-1, 8, 99, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
+  for (int value : {-1, 23, 99, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
     EXPECT_EQ(SizeOf(static_cast<DType>(value)), 0) << value;
     EXPECT_STREQ(Name(static_cast<DType>(value)), "unknown") << value;
   }

@@ -11,6 +11,7 @@ namespace fovea::fuzz {
 namespace {
 
 using test::Axes;
+using test::CodesSpec;
 using test::Layout;
 using test::Random;
 using test::Storage;
@@ -141,6 +142,30 @@ void SetPatterns(Random& random, FuzzSpec& spec) {
   for (Storage* storage : {&s.q, &s.k, &s.v}) storage->broadcast = 0;
   spec.q_size = spec.k_size = 1;
   s.scale = 1.0f;
+}
+
+CodesSpec DrawScales(Random& random) {
+  constexpr DType kScales[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF32Z4};
+  constexpr DType kZeros[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16,
+                              DType::kI32,  DType::kI8,  DType::kU8};
+  CodesSpec s;
+  s.scale = test::kAllShared[random.Below(std::size(test::kAllShared))];
+  s.zero = test::kAllShared[random.Below(std::size(test::kAllShared))];
+  s.scale_type = kScales[random.Below(std::size(kScales))];
+  if (s.scale_type != DType::kF32Z4) s.zero_type = kZeros[random.Below(std::size(kZeros))];
+  return s;
+}
+
+// K, V or both quantised; their heads grow to whole units.
+void DrawCodes(Random& random, FuzzSpec& spec) {
+  test::ProblemSpec& s = spec.problem;
+  const int64_t which = random.Between(1, 3);
+  const auto type = [&] {
+    return test::kQuantisedTypes[random.Below(std::size(test::kQuantisedTypes))];
+  };
+  s.k_codes = DrawScales(random), s.v_codes = DrawScales(random);
+  if (which % 2 != 0) SetKType(s, type());
+  if (which >= 2) SetVType(s, type());
 }
 
 const char* Name(Host host) {
@@ -287,6 +312,8 @@ FuzzSpec DrawSpec(Random& random) {
   // Each takes as long as thousands of small problems.
   const bool is_long = own.Chance(0.0005);
   if (is_long) MakeLong(own, spec);
+  const bool as_drawn = spec.k_size == 1 && spec.v_size == 1 && spec.extremes == 0 && !spec.v_in_k;
+  if (own.Chance(0.15) && as_drawn && !is_long) return DrawCodes(own, spec), spec;
   if (own.Chance(is_long ? 0.8 : 0.1)) SetPatterns(own, spec);
   return spec;
 }

@@ -90,20 +90,43 @@ std::vector<Slot> SlotsOf(Problem& p) {
           {&s.q_lengths, nullptr, true},    {&s.kv_lengths, nullptr, true},
           {&p.cu_seqlens_q, nullptr, true}, {&p.cu_seqlens_k, nullptr, true},
           {&s.head_scales, nullptr, false}, {&s.bias_scales, nullptr, false},
-          {&s.key_ranges, nullptr, false}};
+          {&s.key_ranges, nullptr, false},  {&p.k_scale, nullptr, false},
+          {&p.k_zero, nullptr, false},      {&p.v_scale, nullptr, false},
+          {&p.v_zero, nullptr, false}};
 }
 
 TensorView Dense(DType dtype, const std::vector<int64_t>& shape) {
   TensorView view;
   view.dtype = dtype;
   view.rank = static_cast<int32_t>(shape.size());
-  int64_t step = SizeOf(dtype);
+  int64_t step = UnitBytes(dtype);
   for (size_t a = shape.size(); a-- > 0;) {
     view.shape[a] = shape[a];
     view.stride[a] = step;
-    step *= shape[a];
+    step *= a + 1 == shape.size() ? (shape[a] + UnitElements(dtype) - 1) / UnitElements(dtype)
+                                  : shape[a];
   }
   return view;
+}
+
+// Makes k or v quantised: mostly whole units, scales and zeros of most kinds.
+void DrawCodes(FuzzedDataProvider& bytes, Problem& p, bool of_k) {
+  TensorView& codes = of_k ? p.k : p.v;
+  const DType type = static_cast<DType>(bytes.ConsumeIntegralInRange<int>(8, 21));
+  const int64_t d = bytes.ConsumeBool() ? codes.shape[3] : 32;
+  codes = Dense(type, {codes.shape[0], codes.shape[1], codes.shape[2], d});
+  const Slot like = of_k ? Slot{&p.q, nullptr, false} : Slot{nullptr, &p.out, false};
+  const TensorView before = like.Get();
+  like.Set(Dense(before.dtype, {before.shape[0], before.shape[1], before.shape[2], d}), nullptr);
+  for (TensorView* factors : {of_k ? &p.k_scale : &p.v_scale, of_k ? &p.k_zero : &p.v_zero}) {
+    if (bytes.ConsumeIntegralInRange<int>(0, 5) == 0) continue;
+    std::vector<int64_t> shape;
+    for (int a = 0; a < kMaxRank; ++a)
+      shape.push_back(bytes.ConsumeBool() ? 1 : std::max<int64_t>(codes.shape[a] / 2, 1));
+    constexpr DType kTypes[] = {DType::kF32, DType::kF16,   DType::kBF16, DType::kI32,
+                                DType::kU8,  DType::kF32Z4, DType::kI8};
+    *factors = Dense(bytes.PickValueInArray(kTypes), shape);
+  }
 }
 
 void DrawProblem(FuzzedDataProvider& bytes, Problem& p, PlanOptions& options) {
@@ -148,6 +171,8 @@ void DrawProblem(FuzzedDataProvider& bytes, Problem& p, PlanOptions& options) {
   if (bytes.ConsumeBool()) s.bias_scales = Dense(DType::kF32, {Hq});
   if (bytes.ConsumeBool())
     s.key_ranges = Dense(DType::kI64, {bytes.ConsumeBool() ? B : int64_t{1}, Tq, 2});
+  if (bytes.ConsumeIntegralInRange<int>(0, 3) == 0) DrawCodes(bytes, p, true);
+  if (bytes.ConsumeIntegralInRange<int>(0, 3) == 0) DrawCodes(bytes, p, false);
 }
 
 void Damage(FuzzedDataProvider& bytes, Problem& p, const std::vector<Slot>& slots) {
@@ -156,7 +181,7 @@ void Damage(FuzzedDataProvider& bytes, Problem& p, const std::vector<Slot>& slot
   const int axis = bytes.ConsumeIntegralInRange<int>(0, kMaxRank - 1);
   switch (bytes.ConsumeIntegralInRange<int>(0, 6)) {
     case 0:
-      view.dtype = static_cast<DType>(bytes.ConsumeIntegralInRange<int>(-1, 9));
+      view.dtype = static_cast<DType>(bytes.ConsumeIntegralInRange<int>(-1, 24));
       break;
     case 1:
       view.rank = bytes.ConsumeIntegralInRange<int>(-1, 6);
@@ -191,13 +216,13 @@ void Damage(FuzzedDataProvider& bytes, Problem& p, const std::vector<Slot>& slot
 // has no elements or makes no sense.
 bool ReachOf(const TensorView& view, Wide* below, Wide* above) {
   if (view.rank < 1 || view.rank > kMaxRank) return false;
-  const bool bits = view.dtype == DType::kBit;
-  *below = 0, *above = bits ? 1 : SizeOf(view.dtype);
+  const Wide elements = UnitElements(view.dtype);
+  *below = 0, *above = UnitBytes(view.dtype);
   if (*above == 0) return false;
   for (int a = 0; a < view.rank; ++a) {
     if (view.shape[a] < 1) return false;
     const Wide count =
-        bits && a == view.rank - 1 ? (Wide{view.shape[a]} + 7) / 8 : Wide{view.shape[a]};
+        a == view.rank - 1 ? (Wide{view.shape[a]} + elements - 1) / elements : Wide{view.shape[a]};
     const Wide reach = (count - 1) * view.stride[a];
     (reach < 0 ? *below : *above) += reach;
   }

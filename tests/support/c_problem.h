@@ -48,6 +48,9 @@ inline fovea_problem ToC(const Problem& problem) {
   p.page_table = ToC(problem.pages.table), p.page_begins = ToC(problem.pages.begins);
   p.page_keys = problem.pages.keys;
   p.ring = problem.ring;
+  p.k_scale = ToC(problem.k_scale), p.k_zero = ToC(problem.k_zero);
+  p.v_scale = ToC(problem.v_scale), p.v_zero = ToC(problem.v_zero);
+  p.k_group_stride = problem.k_group_stride, p.v_group_stride = problem.v_group_stride;
   p.score_function = score.function.apply, p.score_context = score.function.context;
   return p;
 }

@@ -62,6 +62,10 @@ TensorView* PlaceOf(const std::string& name, Case* c) {
       {"v_pages", &c->problem.v},
       {"page_table", &c->problem.pages.table},
       {"key_offsets", &score.key_offsets},
+      {"k_scale", &c->problem.k_scale},
+      {"k_zero", &c->problem.k_zero},
+      {"v_scale", &c->problem.v_scale},
+      {"v_zero", &c->problem.v_zero},
       {"head_scales", &score.head_scales},
       {"bias", &score.bias},
       {"bias_scales", &score.bias_scales},
@@ -75,6 +79,13 @@ TensorView* PlaceOf(const std::string& name, Case* c) {
   };
   const auto place = places.find(name);
   return place == places.end() ? nullptr : place->second;
+}
+
+// A tensor of bytes that hold two channels each, the even one in the low nibble.
+TensorView AsNibbles(TensorView bytes) {
+  bytes.dtype = DType::kU4;
+  bytes.shape[3] *= UnitElements(DType::kU4);
+  return bytes;
 }
 
 // What the library would have to have for a case, by the names of inputs and parameters.
@@ -154,6 +165,8 @@ Case Suite::Load(size_t index) const {
     if (tensor.memory == nullptr)
       c.unavailable = "the system does not reserve the addresses of " + name;
     if (c.token_major && HasLayout(name)) tensor.view = SwapAxes(tensor.view, 1, 2);
+    if (source.contains("quantised") && source.at("quantised").value(name, 8) == 4)
+      tensor.view = AsNibbles(tensor.view);
     *PlaceOf(name, &c) = tensor.view;
   }
   if (c.problem.pages.present() && source.at("params").at("page_size") != c.problem.k.shape[2])

@@ -26,8 +26,8 @@ int64_t Product(const Shape& shape) {
 // ---- elements
 
 DType ParseDType(const std::string& name) {
-  for (const DType dtype :
-       {DType::kF32, DType::kF16, DType::kBF16, DType::kBool, DType::kI32, DType::kI64}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kBool, DType::kI32,
+                            DType::kI64, DType::kI8, DType::kU8}) {
     if (name == Name(dtype)) return dtype;
   }
   throw std::runtime_error("dtype " + name + " is not one of the library's");
@@ -62,7 +62,10 @@ void Generate(uint32_t seed, double gain, DType dtype, int64_t count, char* data
   for (int64_t n = 0; n < count; ++n) {
     x = 1664525u * x + 1013904223u;
     const int t = static_cast<int>(x >> 24);
-    EncodeElement(dtype, gain * (t - 128) / 64, data + n * SizeOf(dtype));
+    const double value = dtype == DType::kU8   ? t
+                         : dtype == DType::kI8 ? t - 128
+                                               : gain * (t - 128) / 64;
+    EncodeElement(dtype, value, data + n * SizeOf(dtype));
   }
 }
 

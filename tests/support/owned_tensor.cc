@@ -79,14 +79,15 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
   view_.dtype = dtype;
   view_.rank = rank;
   const int64_t element = ElementBytes();
-  const int row_of_bits = bits() ? rank - 1 : -1;  // the axis whose elements are bits
-  if (bits()) {
+  const int row_of_units = has_rows_of_units() ? rank - 1 : -1;  // the axis that units are in
+  if (has_rows_of_units()) {
     if (storage.layout == Layout::kTransposed || storage.layout == Layout::kSparse)
       storage.layout = Layout::kPadded;
-    storage.broadcast &= ~(1u << row_of_bits);
+    storage.broadcast &= ~(1u << row_of_units);
   }
   const auto extent = [&](int a) {
-    return a == row_of_bits ? (view_.shape[a] + 7) / 8 : view_.shape[a];
+    const int64_t elements = a == rank - 1 ? UnitElements(dtype) : 1;
+    return (view_.shape[a] + elements - 1) / elements;
   };
 
   // Axes from the innermost in memory to the outermost.
@@ -115,12 +116,12 @@ OwnedTensor::OwnedTensor(DType dtype, std::vector<int64_t> shape, Storage storag
   }
   if (storage.layout == Layout::kReversed && view_.size() != 0) {
     for (int a = 0; a < rank; ++a) {
-      if (a == row_of_bits) continue;
+      if (a == row_of_units) continue;
       origin += (extent(a) - 1) * view_.stride[a];
       view_.stride[a] = -view_.stride[a];
     }
   }
-  dense_ = !bits();
+  dense_ = UnitElements(dtype) == 1;
   for (int64_t a = rank - 1, next = element; a >= 0; next *= view_.shape[a--])
     dense_ = dense_ && view_.stride[a] == next;
   memory_ = Memory(static_cast<size_t>(span), storage.placement, static_cast<size_t>(element));
@@ -134,7 +135,8 @@ unsigned char* OwnedTensor::Address(int64_t element) const {
   int64_t offset = 0;
   for (int a = view_.rank - 1; a >= 0; --a) {
     const int64_t index = element % view_.shape[a];
-    offset += (bits() && a == view_.rank - 1 ? index / 8 : index) * view_.stride[a];
+    const int64_t elements = a == view_.rank - 1 ? UnitElements(view_.dtype) : 1;
+    offset += index / elements * view_.stride[a];
     element /= view_.shape[a];
   }
   return static_cast<unsigned char*>(view_.data) + offset;
@@ -152,6 +154,11 @@ int64_t OwnedTensor::Number(std::initializer_list<int64_t> index) const {
 
 double OwnedTensor::Get(int64_t element) const {
   if (bits()) return *Address(element) >> BitOf(element) & 1;
+  if (IsQuantised(view_.dtype)) {
+    const int64_t in_row = element % view_.shape[view_.rank - 1];
+    return reference::DecodeQuantised(view_.dtype, Address(element),
+                                      static_cast<int>(in_row % UnitElements(view_.dtype)));
+  }
   return DecodeElement(view_.dtype, Address(element));
 }
 
@@ -273,8 +280,21 @@ void EncodeElement(DType dtype, double value, void* to) {
       std::memcpy(to, &number, sizeof number);
       return;
     }
-    case DType::kBit:  // no address of its own
-    case DType::kNone:
+    case DType::kF32Z4:  // a scale of zero 0
+      EncodeElement(DType::kF32, value, to);
+      *static_cast<unsigned char*>(to) &= 0xf0;
+      return;
+    case DType::kI8: {
+      const int8_t number = static_cast<int8_t>(value);
+      std::memcpy(to, &number, sizeof number);
+      return;
+    }
+    case DType::kU8: {
+      const uint8_t number = static_cast<uint8_t>(value);
+      std::memcpy(to, &number, sizeof number);
+      return;
+    }
+    default:  // packed: no address of its own
       break;
   }
   Fail("element type");

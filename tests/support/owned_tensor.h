@@ -62,8 +62,10 @@ class Memory {
 // Every byte starts as kFill. Four or two of them make a NaN, so padding that is read by mistake
 // shows in the result; the padding of bits is true.
 //
-// Rows of bits (kBit) are whole bytes in order: kTransposed and kSparse mean kPadded for them,
-// kReversed leaves the innermost axis as it is, and that axis cannot be broadcast by a stride.
+// Rows of bits (kBit) and of quantised elements are whole units in order: kTransposed and kSparse
+// mean kPadded for them, kReversed leaves the innermost axis as it is, and that axis cannot be
+// broadcast by a stride. Of a quantised element Get gives the code, or the value in a block; codes
+// can be Set, elements of blocks cannot.
 class OwnedTensor {
  public:
   static constexpr unsigned char kFill = 0xFF;
@@ -89,7 +91,9 @@ class OwnedTensor {
   std::vector<double> Dense() const;  // C order
   // the elements' bytes in C order (a byte for each bit): for bit-identity
   std::vector<unsigned char> Bytes() const;
-  void Reset();                   // all bytes to kFill, padding included
+  void Reset();  // all bytes to kFill, padding included
+  // The least piece of memory that holds the element: UnitBytes of the type.
+  unsigned char* Unit(int64_t element) { return Address(element); }
   bool Untouched() const;         // all bytes are kFill
   bool PaddingUntouched() const;  // all bytes outside the elements are
   bool ElementUntouched(int64_t element) const;
@@ -98,8 +102,9 @@ class OwnedTensor {
 
  private:
   bool bits() const { return view_.dtype == DType::kBit; }
-  int64_t ElementBytes() const { return bits() ? 1 : SizeOf(view_.dtype); }
-  // Of the byte that holds it, when elements are bits.
+  bool has_rows_of_units() const { return bits() || IsQuantised(view_.dtype); }
+  int64_t ElementBytes() const { return UnitBytes(view_.dtype); }
+  // Of the unit that holds it.
   unsigned char* Address(int64_t element) const;
   int BitOf(int64_t element) const {
     return static_cast<int>(element % view_.shape[view_.rank - 1] % 8);

@@ -12,6 +12,20 @@ const char* Name(Axes axes) {
   return kNames[static_cast<int>(axes)];
 }
 
+const char* Name(Shared shared) {
+  static const char* const kNames[] = {"all", "head", "row", "channel", "group", "page", "uneven"};
+  return kNames[static_cast<int>(shared)];
+}
+
+std::string ToString(const CodesSpec& s) {
+  std::string text;
+  if (s.scale_type != DType::kNone)
+    text += std::string(" scale ") + fovea::Name(s.scale_type) + " of " + Name(s.scale);
+  if (s.zero_type != DType::kNone)
+    text += std::string(" zero ") + fovea::Name(s.zero_type) + " of " + Name(s.zero);
+  return text;
+}
+
 const char* Name(ScoreStage stage) {
   static const char* const kNames[] = {"scaled", "softcapped", "masked", "weights"};
   return kNames[static_cast<int>(stage)];
@@ -64,7 +78,9 @@ std::string ToString(const ProblemSpec& s) {
   };
   tensor("q", s.q_type, s.q);
   tensor("k", s.k_type, s.k);
+  if (HasScaleViews(s.k_type)) text << ToString(s.k_codes);
   tensor("v", s.v_type, s.v);
+  if (HasScaleViews(s.v_type)) text << ToString(s.v_codes);
   tensor("out", s.out_type, s.out);
   text << ", rest " << ToString(s.rest);
   return text.str();
@@ -132,6 +148,17 @@ std::vector<ProblemSpec> VariedSpecs() {
   ring.ring = true, ring.kv_lengths = DType::kI32, ring.causal = Causal::kBottomRight,
   ring.alibi = true, ring.sinks = true;
   return specs;
+}
+
+void SetKType(ProblemSpec& spec, DType type) {
+  const int64_t unit = UnitElements(type);
+  spec.k_type = type;
+  spec.dk = (spec.dk + unit - 1) / unit * unit;
+}
+void SetVType(ProblemSpec& spec, DType type) {
+  const int64_t unit = UnitElements(type);
+  spec.v_type = type;
+  spec.dv = (spec.dv + unit - 1) / unit * unit;
 }
 
 ProblemSpec WithTypes(ProblemSpec spec, DType type) {

@@ -28,6 +28,25 @@ enum class Axes {
 constexpr Axes kAllAxes[] = {Axes::kAbsent, Axes::kK,    Axes::kQK,   Axes::kHQK, Axes::kH1K,
                              Axes::kB11K,   Axes::kB1Q1, Axes::kBHQK, Axes::k1};
 
+// Which elements of k or v share a scale, or a zero: the axes that it has.
+enum class Shared {
+  kAll,      // [1, 1, 1, 1]
+  kHead,     // [1, Hkv, 1, 1]
+  kRow,      // [B, Hkv, Tk, 1]
+  kChannel,  // [1, Hkv, 1, d]
+  kGroup,    // [B, Hkv, Tk, ⌈d / 16⌉]: groups of channels of a row
+  kPage,     // [B, Hkv, ⌈Tk / 32⌉, d]: a channel of some rows
+  kUneven,   // [B, 1, ⌈Tk / 3⌉, ⌈d / 5⌉]: groups of any length
+};
+constexpr Shared kAllShared[] = {Shared::kAll,   Shared::kHead, Shared::kRow,   Shared::kChannel,
+                                 Shared::kGroup, Shared::kPage, Shared::kUneven};
+// Of k or v of a type with HasScaleViews.
+struct CodesSpec {
+  Shared scale = Shared::kRow, zero = Shared::kRow;
+  DType scale_type = DType::kF32;  // or f16, bf16, f32_z4; kNone: absent, of fp8
+  DType zero_type = DType::kNone;  // absent, or f32, f16, bf16, i32, i8, u8; not beside f32_z4
+};
+
 struct ProblemSpec {
   // With cu_seqlens the longest sequence has Tq queries or Tk keys.
   int64_t B = 1, Hq = 1, Hkv = 1, Tq = 1, Tk = 1, dk = 1, dv = 1;
@@ -73,6 +92,7 @@ struct ProblemSpec {
   DType key_offsets = DType::kNone;
 
   DType q_type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32, out_type = DType::kF32;
+  CodesSpec k_codes, v_codes;
   bool lse = true;
   bool weights = false;
   std::optional<ScoreStage> scores;
@@ -91,6 +111,14 @@ std::vector<ProblemSpec> VariedSpecs();
 
 constexpr DType kFloatTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr DType kNarrowTypes[] = {DType::kF16, DType::kBF16};
+// Those that k and v alone may have.
+constexpr DType kQuantisedTypes[] = {DType::kI8,     DType::kU8,     DType::kI4,   DType::kU4,
+                                     DType::kI4High, DType::kU4High, DType::kQ8_0, DType::kF8E4M3FN,
+                                     DType::kF8E5M2, DType::kQ4_0,   DType::kQ4_1, DType::kQ5_0,
+                                     DType::kQ5_1,   DType::kIQ4NL};
+// k or v: a head size of whole units.
+void SetKType(ProblemSpec& spec, DType type);
+void SetVType(ProblemSpec& spec, DType type);
 // q, k, v and out of this type.
 ProblemSpec WithTypes(ProblemSpec spec, DType type);
 

@@ -1,6 +1,7 @@
 #include "support/random_problem.h"
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -74,11 +75,81 @@ KeyRange RandomRange(int64_t Tk, Random& random) {
   return {begin, begin + random.Between(0, kind < 0.6 ? 8 : Tk + 3)};
 }
 
-void SetRow(OwnedTensor& tensor, int64_t batch, int64_t row, double value) {
+// NaN; of codes the bits of one, which have none.
+void SpoilRow(OwnedTensor& tensor, int64_t batch, int64_t row) {
   const TensorView view = tensor.view();
   for (int64_t h = 0; h < view.shape[1]; ++h) {
-    for (int64_t c = 0; c < view.shape[3]; ++c) tensor.SetAt({batch, h, row, c}, value);
+    for (int64_t c = 0; c < view.shape[3]; ++c) {
+      if (IsQuantised(view.dtype)) {
+        std::memset(tensor.Unit(tensor.Number({batch, h, row, c})), 0xff,
+                    static_cast<size_t>(UnitBytes(view.dtype)));
+      } else {
+        tensor.SetAt({batch, h, row, c}, std::numeric_limits<double>::quiet_NaN());
+      }
+    }
   }
+}
+
+// Codes of equal chance, of fp8 those between −16 and 16; in blocks with scales that make numbers
+// between −2 and 2 of them.
+void FillCodes(OwnedTensor& tensor, Random& random) {
+  const DType type = tensor.view().dtype;
+  const int64_t bytes = UnitBytes(type);
+  for (int64_t n = 0; n < tensor.size(); n += UnitElements(type)) {
+    unsigned char* const unit = tensor.Unit(n);
+    for (int64_t x = 0; x < bytes; ++x) unit[x] = static_cast<unsigned char>(random.Bits());
+    if (type == DType::kF8E4M3FN && (unit[0] & 0x7f) > 0x58) unit[0] &= 0xdf;
+    if (type == DType::kF8E5M2 && (unit[0] & 0x7f) > 0x4c) unit[0] &= 0xcf;
+    if (HasScaleViews(type)) continue;
+    const bool is_wide = type == DType::kQ8_0 || type == DType::kIQ4NL;
+    EncodeElement(DType::kF16, random.Normal() / (is_wide ? 64 : 8), unit);
+    if (type == DType::kQ4_1 || type == DType::kQ5_1)
+      EncodeElement(DType::kF16, random.Normal(), unit + 2);
+  }
+}
+
+// Sizes of the axes of scales or zeros of a tensor.
+std::vector<int64_t> ShapeOf(Shared shared, const TensorView& of) {
+  const int64_t B = of.shape[0], H = of.shape[1], T = of.shape[2], d = of.shape[3];
+  switch (shared) {
+    case Shared::kAll:
+      break;
+    case Shared::kHead:
+      return {1, H, 1, 1};
+    case Shared::kRow:
+      return {B, H, T, 1};
+    case Shared::kChannel:
+      return {1, H, 1, d};
+    case Shared::kGroup:
+      return {B, H, T, Blocks(d, 16)};
+    case Shared::kPage:
+      return {B, H, Blocks(T, 32), d};
+    case Shared::kUneven:
+      return {B, 1, Blocks(T, 3), Blocks(d, 5)};
+  }
+  return {1, 1, 1, 1};
+}
+
+void MakeScales(const CodesSpec& s, const OwnedTensor& codes, Random& random, OwnedTensor* scale,
+                OwnedTensor* zero) {
+  const DType type = codes.view().dtype;
+  const bool is_float = type == DType::kF8E4M3FN || type == DType::kF8E5M2;
+  const double most = is_float ? 16 : type == DType::kI8 || type == DType::kU8 ? 128 : 8;
+  if (s.scale_type != DType::kNone) {
+    *scale = OwnedTensor(s.scale_type, ShapeOf(s.scale, codes.view()), {Layout::kPadded});
+    for (int64_t n = 0; n < scale->size(); ++n) {
+      scale->Set(n, (0.5 + random.Uniform()) / most * (random.Chance(0.1) ? -1 : 1));
+      if (s.scale_type == DType::kF32Z4)
+        *scale->Unit(n) |= static_cast<unsigned char>(random.Below(16));
+    }
+  }
+  if (s.zero_type == DType::kNone) return;
+  const bool is_whole = s.zero_type == DType::kI32 || s.zero_type == DType::kI8;
+  *zero = OwnedTensor(s.zero_type, ShapeOf(s.zero, codes.view()), {Layout::kPadded});
+  zero->Fill([&] {
+    const double z = most * (random.Uniform() + (is_whole ? -0.5 : 0));
+    return is_whole || s.zero_type == DType::kU8 ? std::floor(z) : z;
+  });
 }
 
 }  // namespace
@@ -100,8 +171,15 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   k = OwnedTensor(s.k_type, {k_batch, s.Hkv, k_rows, s.dk}, s.k);
   v = OwnedTensor(s.v_type, {k_batch, s.Hkv, k_rows, s.dv}, s.v);
   q.Fill(normal);
-  k.Fill(normal);
-  v.Fill(normal);
+  for (OwnedTensor* tensor : {&k, &v}) {
+    if (IsQuantised(tensor->view().dtype)) {
+      FillCodes(*tensor, random);
+    } else {
+      tensor->Fill(normal);
+    }
+  }
+  if (HasScaleViews(s.k_type)) MakeScales(s.k_codes, k, random, &k_scale, &k_zero);
+  if (HasScaleViews(s.v_type)) MakeScales(s.v_codes, v, random, &v_scale, &v_zero);
   if (s.alibi) {
     alibi_slopes = OwnedTensor(DType::kF32, {s.Hq});
     alibi_slopes.Fill([&] { return std::exp2(-8 * random.Uniform()); });
@@ -229,16 +307,14 @@ RandomProblem::Place RandomProblem::PlaceOf(int64_t b, int64_t j) const {
 }
 
 void RandomProblem::SpoilWhatIsNotThere() {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   if (cu_seqlens_q.present()) {
-    ForEachSpareRow(cu_seqlens_q, q.view().shape[2], [&](int64_t t) { SetRow(q, 0, t, nan); });
+    ForEachSpareRow(cu_seqlens_q, q.view().shape[2], [&](int64_t t) { SpoilRow(q, 0, t); });
   }
   for (OwnedTensor* tensor : {&k, &v}) {
     // Only where every axis is stored: with a batch axis of stride 0 the longest sequence decides.
     if ((tensor == &k ? spec.k : spec.v).broadcast != 0) continue;
     if (cu_seqlens_k.present()) {
-      ForEachSpareRow(cu_seqlens_k, k.view().shape[2],
-                      [&](int64_t t) { SetRow(*tensor, 0, t, nan); });
+      ForEachSpareRow(cu_seqlens_k, k.view().shape[2], [&](int64_t t) { SpoilRow(*tensor, 0, t); });
     }
     if (page_table.present()) {
       const int64_t pages = k.view().shape[0];
@@ -250,14 +326,33 @@ void RandomProblem::SpoilWhatIsNotThere() {
         }
       }
       for (int64_t n = 0; n < pages * spec.page; ++n) {
-        if (!used[static_cast<size_t>(n)]) SetRow(*tensor, n / spec.page, n % spec.page, nan);
+        if (!used[static_cast<size_t>(n)]) SpoilRow(*tensor, n / spec.page, n % spec.page);
       }
       continue;
     }
+    for (OwnedTensor* factors :
+         {tensor == &k ? &k_scale : &v_scale, tensor == &k ? &k_zero : &v_zero})
+      SpoilFactors(*tensor, factors);
     for (int64_t b = 0; b < spec.B; ++b) {
       const Rows keys = KeysOf(b);
       for (int64_t j = KvLength(b); j < keys.count; ++j)
-        SetRow(*tensor, keys.batch, keys.first + j, nan);
+        SpoilRow(*tensor, keys.batch, keys.first + j);
+    }
+  }
+}
+
+// NaN, or the largest integer, where no resident key has a scale or a zero of its own.
+void RandomProblem::SpoilFactors(const OwnedTensor& codes, OwnedTensor* factors) {
+  if (!factors->present() || cu_seqlens_k.present()) return;
+  const TensorView view = factors->view();
+  const int64_t rows = codes.view().shape[2];
+  if (view.shape[0] != spec.B || view.shape[2] != rows) return;
+  for (int64_t b = 0; b < spec.B; ++b) {
+    for (int64_t j = KvLength(b); j < rows; ++j) {
+      for (int64_t n = 0; n < view.shape[1] * view.shape[3]; ++n) {
+        const int64_t number = factors->Number({b, n / view.shape[3], j, n % view.shape[3]});
+        std::memset(factors->Unit(number), 0xff, static_cast<size_t>(UnitBytes(view.dtype)));
+      }
     }
   }
 }
@@ -267,6 +362,10 @@ void RandomProblem::Refresh() {
   problem.q = q.view();
   problem.k = k.view();
   problem.v = v.view();
+  problem.k_scale = k_scale.view();
+  problem.k_zero = k_zero.view();
+  problem.v_scale = v_scale.view();
+  problem.v_zero = v_zero.view();
   problem.out = out.mutable_view();
   problem.lse = lse.mutable_view();
   problem.weights = weights.mutable_view();

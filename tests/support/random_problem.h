@@ -14,8 +14,9 @@
 
 namespace fovea::test {
 
-// Unit-normal q, k, v, rounded to their types; bias of the same size; slopes 2^−1 … 2^−8; lengths,
-// offsets, masks uniform. Scales of heads and biases are normal, and some are 0 or 1. Key ranges
+// Unit-normal q, k, v, rounded to their types (quantised k and v: random codes, and scales that
+// make numbers of that size of them); bias of the same size; slopes 2^−1 … 2^−8; lengths, offsets,
+// masks uniform. Scales of heads and biases are normal, and some are 0 or 1. Key ranges
 // are part of the keys, most of them, all and more, or nothing. Trees are chains that branch and
 // begin anew. Of packed sequences one is the longest, each other one empty or shorter, and up to
 // three rows lie before the first and behind the last one. Pages lie in any order, some sequences
@@ -27,7 +28,7 @@ struct RandomProblem {
   ProblemSpec spec;
   OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes,
       query_offsets, q_lengths, kv_lengths, sinks, cu_seqlens_q, cu_seqlens_k, head_scales,
-      bias_scales, key_ranges, page_table, page_begins, key_offsets;
+      bias_scales, key_ranges, page_table, page_begins, key_offsets, k_scale, k_zero, v_scale, v_zero;
   std::shared_ptr<const HashedBias> function;  // of this problem and its copies
   Problem problem;
 
@@ -74,6 +75,7 @@ struct RandomProblem {
   int64_t StatedLength(int64_t b) const {
     return kv_lengths.present() ? static_cast<int64_t>(kv_lengths.Get(b)) : KeysOf(b).count;
   }
+  void SpoilFactors(const OwnedTensor& codes, OwnedTensor* factors);
   static Rows RowsOf(const OwnedTensor& cu_seqlens, int64_t b, int64_t T);
 };
 

@@ -150,7 +150,8 @@ bool ParseTypeName(const std::string& name, DType* dtype, int64_t* bytes, std::s
     const char* name;
     DType dtype;
   } kKnown[] = {{"f4", DType::kF32},  {"f2", DType::kF16}, {"b1", DType::kBool},
-                {"u1", DType::kBool}, {"i4", DType::kI32}, {"i8", DType::kI64}};
+                {"u1", DType::kBool}, {"i1", DType::kI8},  {"i4", DType::kI32},
+                {"i8", DType::kI64}};
   *dtype = DType::kNone;
   *bytes = 0;
   for (const auto& known : kKnown) {

@@ -15,11 +15,11 @@ struct Type {
 };
 // U8 stands behind BOOL, so that kBool is written as BOOL.
 constexpr Type kTypes[] = {
-    {"F32", DType::kF32, 4},   {"F16", DType::kF16, 2},      {"BF16", DType::kBF16, 2},
-    {"BOOL", DType::kBool, 1}, {"U8", DType::kBool, 1},      {"I32", DType::kI32, 4},
-    {"I64", DType::kI64, 8},   {"F64", DType::kNone, 8},     {"I8", DType::kNone, 1},
-    {"I16", DType::kNone, 2},  {"U16", DType::kNone, 2},     {"U32", DType::kNone, 4},
-    {"U64", DType::kNone, 8},  {"F8_E4M3", DType::kNone, 1}, {"F8_E5M2", DType::kNone, 1}};
+    {"F32", DType::kF32, 4},        {"F16", DType::kF16, 2},  {"BF16", DType::kBF16, 2},
+    {"BOOL", DType::kBool, 1},      {"U8", DType::kBool, 1},  {"I32", DType::kI32, 4},
+    {"I64", DType::kI64, 8},        {"I8", DType::kI8, 1},    {"F8_E4M3", DType::kF8E4M3FN, 1},
+    {"F8_E5M2", DType::kF8E5M2, 1}, {"F64", DType::kNone, 8}, {"I16", DType::kNone, 2},
+    {"U16", DType::kNone, 2},       {"U32", DType::kNone, 4}, {"U64", DType::kNone, 8}};
 
 const Type* FindType(const std::string& name) {
   for (const Type& type : kTypes) {

@@ -209,7 +209,7 @@ bool Load(const std::string& text, FileTensor* tensor, std::string* error) {
   if (ok && info.dtype == DType::kNone) {
     *error = (spec.npy ? "" : "tensor '" + Printable(info.name, 80) + "': ") + "type " +
              Printable(info.type_name, 40) +
-             " is not supported; expected f32, f16, bf16, bool, u8, i32 or i64";
+             " is not supported; expected f32, f16, bf16, bool, u8, i8, fp8, i32 or i64";
     ok = false;
   }
   if (ok) {
