@@ -1,7 +1,7 @@
 // How fast Append writes: 512 tokens and one, into each format, beside memcpy of the same rows out
 // of cache. Checks the bytes against the scalar writers first.
 //
-//   append_bench [--d 128] [--heads 8]
+//   append_bench [--d 128] [--heads 8] [--bytes 134217728]
 //
 // A row says: ns of a token and head (K and V), and the share of memcpy's bytes a second, read and
 // written.
@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kTokens = 512, kPage = 16;
 // Beyond any cache: calls walk through so many bytes of new rows, and of cache, in turns.
-constexpr int64_t kFarBytes = int64_t{1} << 27;
+int64_t far_bytes = int64_t{1} << 27;
 
 struct Format {
   DType type;
@@ -57,16 +57,19 @@ void Fill(DType type, int64_t n, char* to) {
   }
 }
 
-// Least seconds of one of many calls f(turn).
+// Least seconds of a call f(turn), of some rounds of all turns: what is left of a call that nobody
+// interrupts.
 template <class F>
 double Least(int64_t turns, const F& f) {
   double least = 1e9;
-  for (int round = 0; round < 7; ++round) {
-    const auto start = Clock::now();
-    for (int64_t turn = 0; turn < turns; ++turn) f(turn);
-    least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+  for (int round = 0; round < 5; ++round) {
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      const auto start = Clock::now();
+      f(turn);
+      least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+    }
   }
-  return least / static_cast<double>(turns);
+  return least;
 }
 
 struct Setting {
@@ -98,7 +101,7 @@ bool Time(const Setting& s, const Format& format, double* seconds, double* traff
   shape.pages = pages;
   int64_t bytes = 0;
   if (!CacheBytes(shape, &bytes).ok()) return false;
-  const int64_t turns = std::min<int64_t>(kFarBytes / std::max(bytes, from_bytes), 4096);
+  const int64_t turns = std::clamp<int64_t>(far_bytes / std::max(bytes, from_bytes), 1, 4096);
   shape.pages = pages * turns;
   int64_t all_bytes = 0;
   if (!CacheBytes(shape, &all_bytes).ok()) return false;
@@ -146,8 +149,8 @@ bool Time(const Setting& s, const Format& format, double* seconds, double* traff
 
 // Bytes a second, read and written, of memcpy of as many bytes as the rows have.
 double MemcpyRate(int64_t bytes) {
-  const int64_t turns = kFarBytes / bytes;
-  Memory from(kFarBytes), to(kFarBytes);
+  const int64_t turns = std::max<int64_t>(1, far_bytes / bytes);
+  Memory from(turns * bytes), to(turns * bytes);
   const double seconds = Least(turns, [&](int64_t turn) {
     std::memcpy(to.data() + turn * bytes, from.data() + turn * bytes, static_cast<size_t>(bytes));
   });
@@ -180,6 +183,7 @@ int main(int argc, char** argv) {
   for (int n = 1; n + 1 < argc; n += 2) {
     if (std::strcmp(argv[n], "--heads") == 0) heads = std::atoll(argv[n + 1]);
     if (std::strcmp(argv[n], "--d") == 0) d = std::atoll(argv[n + 1]);
+    if (std::strcmp(argv[n], "--bytes") == 0) fovea::far_bytes = std::atoll(argv[n + 1]);
   }
   return fovea::RunAll(heads, d);
 }

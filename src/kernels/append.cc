@@ -165,9 +165,20 @@ HWY_INLINE int64_t CountNaN(const float* p, int64_t n) {
 
 // A scale for each of the elements first … first + n − 1; ones behind, up to a whole vector.
 void SpreadScales(const AppendRows& rows, int64_t first, int64_t n, float* HWY_RESTRICT to) {
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t g = (first + i) * rows.groups / rows.d;
-    LoadRow({rows.fixed_scale + g * rows.scale_stride, rows.fixed_type, 0}, 0, 1, to + i);
+  const SourceRows scales = {rows.fixed_scale, rows.fixed_type, rows.scale_stride};
+  if (rows.groups == rows.d) {
+    LoadRow(scales, first, n, to);
+  } else {
+    int64_t group = -1;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t g = (first + i) * rows.groups / rows.d;
+      if (g == group) {
+        to[i] = to[i - 1];
+      } else {
+        LoadRow(scales, g, 1, to + i);
+      }
+      group = g;
+    }
   }
   for (int64_t i = n; i < RoundUp(n, kLanes); ++i) to[i] = 1.0f;
 }
