@@ -56,101 +56,128 @@ class RowReader {
   const float* whole_ = nullptr;
 };
 
-// ---- what scales are made of ----
+// ---- what scales are made of: NaN where an element is ----
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Of the elements of a group; all NaN where one is.
-struct Extremes {
-  float lo, hi;     // the first of equals: zeros have signs
-  float magnitude;  // the largest |x|
-  float signed_;    // the first x of that magnitude; +0 where it is 0
-};
+HWY_INLINE float Canonical(float x) { return std::isnan(x) ? kNaN : x; }
+HWY_INLINE float Inverse(float d) { return d == 0.0f ? 0.0f : 1.0f / d; }
 
-HWY_INLINE float FirstWithMagnitude(const float* p, float magnitude) {
-  while (std::fabs(*p) != magnitude) ++p;
-  return *p;
-}
-
-// The portable reductions of Highway 1.2 begin with the largest finite number, and so lose +inf
-// where every lane is; to be deleted with that.
-HWY_INLINE float LeastLane(VF v) {
+// Calls take(x) for the vectors of n ≥ 1 elements; where fewer are left, p[0] stands for the rest.
+template <class Take>
+HWY_INLINE void ForEachVector(const float* HWY_RESTRICT p, int64_t n, const Take& take) {
   const DF df;
-  const float least = hn::ReduceMin(df, v);
-  const bool is_inf = least == hwy::HighestValue<float>() && hn::AllTrue(df, hn::IsInf(v));
-  return is_inf ? std::numeric_limits<float>::infinity() : least;
-}
-
-// n ≥ 1
-HWY_INLINE Extremes ExtremesOf(const float* HWY_RESTRICT p, int64_t n) {
-  const DF df;
-  VF lo = hn::Set(df, p[0]), hi = lo;
-  auto numbers = hn::Eq(lo, lo);
-  const auto take = [&](VF x) HWY_ATTR {
-    numbers = hn::And(numbers, hn::Eq(x, x));
-    lo = hn::Min(lo, x);
-    hi = hn::Max(hi, x);
-  };
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) take(hn::LoadU(df, p + i));
   if (i < n) {
     const size_t rest = static_cast<size_t>(n - i);
     take(hn::IfThenElse(hn::FirstN(df, rest), hn::LoadN(df, p + i, rest), hn::Set(df, p[0])));
   }
-  if (!hn::AllTrue(df, numbers)) return {kNaN, kNaN, kNaN, kNaN};
-  Extremes e;
-  e.lo = LeastLane(lo);
-  e.hi = -LeastLane(hn::Neg(hi));
-  if (e.lo == 0.0f || e.hi == 0.0f) {
-    const float zero = FirstWithMagnitude(p, 0.0f);
-    if (e.lo == 0.0f) e.lo = zero;
-    if (e.hi == 0.0f) e.hi = zero;
+}
+
+// The largest |x|. As integers: NaN is beyond infinity.
+HWY_INLINE float MagnitudeOf(const float* HWY_RESTRICT p, int64_t n) {
+  const DI di;
+  VI most = hn::Zero(di);
+  ForEachVector(p, n, [&](VF x) HWY_ATTR { most = hn::Max(most, hn::BitCast(di, hn::Abs(x))); });
+  const int32_t bits = hn::ReduceMax(di, most);
+  float magnitude;
+  std::memcpy(&magnitude, &bits, sizeof(magnitude));
+  return Canonical(magnitude);
+}
+
+// Least and largest; lo is the first of equals, since zeros have signs.
+struct Range {
+  float lo, hi;
+};
+
+// The least lanes of two vectors at once.
+HWY_INLINE void LeastLanes(VF a, VF b, float* least_a, float* least_b) {
+  const DF df;
+  const hn::Half<DF> half;
+  VF least = hn::Min(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));
+  if constexpr (kLanes >= 16) least = hn::Min(least, hn::SwapAdjacentBlocks(least));
+  if constexpr (kLanes >= 8) least = hn::Min(least, hn::Shuffle1032(least));
+  least = hn::Min(least, hn::Shuffle2301(least));
+  *least_a = hn::GetLane(least);
+  *least_b = hn::GetLane(hn::UpperHalf(half, least));
+}
+static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16, "LeastLanes leaves no lane out");
+
+HWY_INLINE float FirstWithMagnitude(const float* p, float magnitude) {
+  while (std::fabs(*p) != magnitude) ++p;
+  return *p;
+}
+
+HWY_INLINE Range RangeOf(const float* HWY_RESTRICT p, int64_t n) {
+  const DF df;
+  VF lo = hn::Set(df, p[0]), hi = lo;
+  auto numbers = hn::Eq(lo, lo);
+  ForEachVector(p, n, [&](VF x) HWY_ATTR {
+    numbers = hn::And(numbers, hn::Eq(x, x));
+    lo = hn::Min(lo, x);
+    hi = hn::Max(hi, x);
+  });
+  if (!hn::AllTrue(df, numbers)) return {kNaN, kNaN};
+  Range range;
+  LeastLanes(lo, hn::Neg(hi), &range.lo, &range.hi);
+  range.hi = -range.hi;
+  if (range.lo == 0.0f) {
+    range.lo = FirstWithMagnitude(p, 0.0f);
+    if (range.hi == 0.0f) range.hi = range.lo;
   }
-  e.magnitude = std::max(std::fabs(e.lo), std::fabs(e.hi));
-  e.signed_ = e.hi == e.magnitude ? e.hi : e.lo;
-  if (e.lo == -e.hi) e.signed_ = e.magnitude == 0.0f ? 0.0f : FirstWithMagnitude(p, e.magnitude);
-  return e;
+  return range;
+}
+
+// The first x of the largest magnitude; +0 where that is 0.
+HWY_INLINE float SignedMagnitudeOf(const float* HWY_RESTRICT p, int64_t n) {
+  const Range range = RangeOf(p, n);
+  if (range.lo == -range.hi) return range.hi == 0.0f ? 0.0f : FirstWithMagnitude(p, range.hi);
+  return range.hi > -range.lo ? range.hi : range.lo;
 }
 
 // Of elements first ≤ a < end of a row.
-HWY_INLINE Extremes ExtremesOf(const RowReader& x, int64_t first, int64_t end) {
-  Extremes all =
-      ExtremesOf(x.Take(first, std::min(kPiece, end - first)), std::min(kPiece, end - first));
+HWY_INLINE float MagnitudeOf(const RowReader& x, int64_t first, int64_t end) {
+  float all = 0.0f;
+  for (int64_t a = first; a < end; a += kPiece) {
+    const int64_t n = std::min(kPiece, end - a);
+    const float magnitude = MagnitudeOf(x.Take(a, n), n);
+    if (!(magnitude <= all)) all = magnitude;
+    if (std::isnan(all)) break;
+  }
+  return all;
+}
+HWY_INLINE Range RangeOf(const RowReader& x, int64_t first, int64_t end) {
+  Range all = RangeOf(x.Take(first, std::min(kPiece, end - first)), std::min(kPiece, end - first));
   for (int64_t a = first + kPiece; a < end; a += kPiece) {
     const int64_t n = std::min(kPiece, end - a);
-    const Extremes e = ExtremesOf(x.Take(a, n), n);
-    if (std::isnan(all.lo) || std::isnan(e.lo)) return {kNaN, kNaN, kNaN, kNaN};
-    if (e.lo < all.lo) all.lo = e.lo;
-    if (e.hi > all.hi) all.hi = e.hi;
-    if (e.magnitude > all.magnitude) all.magnitude = e.magnitude, all.signed_ = e.signed_;
+    const Range range = RangeOf(x.Take(a, n), n);
+    if (std::isnan(all.lo) || std::isnan(range.lo)) return {kNaN, kNaN};
+    if (range.lo < all.lo) all.lo = range.lo;
+    if (range.hi > all.hi) all.hi = range.hi;
   }
   return all;
 }
 
-HWY_INLINE float Canonical(float x) { return std::isnan(x) ? kNaN : x; }
-HWY_INLINE float Inverse(float d) { return d == 0.0f ? 0.0f : 1.0f / d; }
+// ---- numbers to codes ----
 
-// ---- numbers to codes: NaN is 0, what lies beyond least … most is the nearer of them ----
-
+// Within least … most; NaN is 0. For numbers that may be anything.
 HWY_INLINE VF Clamped(VF t, float least, float most) {
   const DF df;
   const VF number = hn::IfThenElseZero(hn::Eq(t, t), t);
   return hn::Min(hn::Max(number, hn::Set(df, least)), hn::Set(df, most));
 }
-HWY_INLINE VI Truncated(VF t, float least, float most) {
-  return hn::ConvertInRangeTo(DI(), Clamped(t, least, most));
-}
+// The others take numbers far within the range of integers.
+HWY_INLINE VI Truncated(VF t) { return hn::ConvertInRangeTo(DI(), t); }
 // Halves away from zero: the float below 1/2 carries halves, and nothing less, to the next integer.
-HWY_INLINE VI RoundedAway(VF t, float least, float most) {
-  const VF number = Clamped(t, least, most);
-  const VF half = hn::CopySign(hn::Set(DF(), 0x1.fffffep-2f), number);
-  return hn::ConvertInRangeTo(DI(), hn::Add(number, half));
+HWY_INLINE VI RoundedAway(VF t) {
+  return Truncated(hn::Add(t, hn::CopySign(hn::Set(DF(), 0x1.fffffep-2f), t)));
 }
 // Halves to even: as the sum with a number whose last digit counts ones is rounded.
-HWY_INLINE VI RoundedEven(VF t, float least, float most) {
+HWY_INLINE VI RoundedEven(VF t) {
   const VF ones = hn::Set(DF(), 0x1.8p23f);
   const DI di;
-  return hn::Sub(hn::BitCast(di, hn::Add(Clamped(t, least, most), ones)), hn::BitCast(di, ones));
+  return hn::Sub(hn::BitCast(di, hn::Add(t, ones)), hn::BitCast(di, ones));
 }
 
 // f8 with kFraction bits of fraction, to nearest even, saturating at `largest`; NaN is 0x7f.
@@ -177,22 +204,29 @@ HWY_INLINE VI RoundedF8(VF t, float largest) {
   return hn::IfThenElse(hn::RebindMask(di, hn::Eq(t, t)), with_sign, hn::Set(di, 0x7f));
 }
 
-// The codes code_of(x, i) of the vectors at p + i, a byte each. Where fewer than a vector are left,
-// x ends in zeros.
-template <class CodeOf>
+// The codes code_of(x, i) of the vectors at p + i, each as a T: int8_t or uint8_t. Where fewer than
+// a vector are left, x ends in zeros.
+template <class T, class CodeOf>
 HWY_INLINE void MakeCodes(const float* HWY_RESTRICT p, int64_t n, uint8_t* HWY_RESTRICT to,
                           const CodeOf& code_of) {
   const DF df;
-  const DU du;
-  const hn::Rebind<uint8_t, DF> d8;
+  const hn::Repartition<int16_t, DF> d16;
+  const hn::Repartition<T, DF> d8;
+  const hn::Rebind<T, DF> d_few;
+  T* const codes = reinterpret_cast<T*>(to);
+  const auto code_at = [&](int64_t i) HWY_ATTR { return code_of(hn::LoadU(df, p + i), i); };
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, code_of(hn::LoadU(df, p + i), i))), d8, to + i);
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    const auto low = hn::OrderedDemote2To(d16, code_at(i), code_at(i + kLanes));
+    const auto high = hn::OrderedDemote2To(d16, code_at(i + 2 * kLanes), code_at(i + 3 * kLanes));
+    hn::StoreU(hn::OrderedDemote2To(d8, low, high), d8, codes + i);
   }
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(hn::DemoteTo(d_few, code_at(i)), d_few, codes + i);
   if (i < n) {
     const size_t rest = static_cast<size_t>(n - i);
     const VI code = code_of(hn::LoadN(df, p + i, rest), i);
-    hn::StoreN(hn::TruncateTo(d8, hn::BitCast(du, code)), d8, to + i, rest);
+    hn::StoreN(hn::DemoteTo(d_few, code), d_few, codes + i, rest);
   }
 }
 
@@ -247,13 +281,21 @@ HWY_INLINE void PutFifthBits(const uint8_t* codes, uint8_t* to) {
   hn::StoreMaskBits(d, hn::TestBit(hn::LoadU(d, codes + 16), fifth), to + 2);
 }
 
+// With scales in the range of f32 products are in that of codes: nothing is to be clamped.
+
 struct Q8_0 {
   static HWY_INLINE void Write(const float* x, uint8_t* to) {
-    const float d = ExtremesOf(x, 32).magnitude / 127.0f;
-    const VF id = hn::Set(DF(), Inverse(d));
+    const float magnitude = MagnitudeOf(x, 32), d = magnitude / 127.0f, inverse = Inverse(d);
+    const VF id = hn::Set(DF(), inverse);
     PutF16(d, to);
-    MakeCodes(x, 32, to + 2,
-              [=](VF v, int64_t) HWY_ATTR { return RoundedAway(hn::Mul(v, id), -128.0f, 127.0f); });
+    if (HWY_LIKELY(std::isfinite(magnitude) && std::isfinite(inverse))) {
+      MakeCodes<int8_t>(x, 32, to + 2,
+                        [=](VF v, int64_t) HWY_ATTR { return RoundedAway(hn::Mul(v, id)); });
+    } else {
+      MakeCodes<int8_t>(x, 32, to + 2, [=](VF v, int64_t) HWY_ATTR {
+        return RoundedAway(Clamped(hn::Mul(v, id), -128.0f, 127.0f));
+      });
+    }
   }
 };
 
@@ -262,12 +304,19 @@ template <int kHalf>
 struct SignedBlock {
   static HWY_INLINE void Write(const float* x, uint8_t* to) {
     constexpr float kHalfF = static_cast<float>(kHalf);
-    const float d = ExtremesOf(x, 32).signed_ / -kHalfF;
-    const VF id = hn::Set(DF(), Inverse(d)), half = hn::Set(DF(), kHalfF + 0.5f);
+    const float m = SignedMagnitudeOf(x, 32), d = m / -kHalfF, inverse = Inverse(d);
+    const VF id = hn::Set(DF(), inverse), half = hn::Set(DF(), kHalfF + 0.5f),
+             most = hn::Set(DF(), 2.0f * kHalfF - 1.0f);
     uint8_t codes[32];
-    MakeCodes(x, 32, codes, [=](VF v, int64_t) HWY_ATTR {
-      return Truncated(hn::Add(hn::Mul(v, id), half), 0.0f, 2.0f * kHalfF - 1.0f);
-    });
+    if (HWY_LIKELY(std::isfinite(m) && std::isfinite(inverse))) {
+      MakeCodes<uint8_t>(x, 32, codes, [=](VF v, int64_t) HWY_ATTR {
+        return Truncated(hn::Min(hn::Add(hn::Mul(v, id), half), most));
+      });
+    } else {
+      MakeCodes<uint8_t>(x, 32, codes, [=](VF v, int64_t) HWY_ATTR {
+        return Truncated(Clamped(hn::Add(hn::Mul(v, id), half), 0.0f, 2.0f * kHalfF - 1.0f));
+      });
+    }
     PutF16(d, to);
     if (kHalf == 16) PutFifthBits(codes, to + 2);
     PutNibbles(codes, to + (kHalf == 16 ? 6 : 2));
@@ -279,15 +328,21 @@ template <int kMost>
 struct RangedBlock {
   static HWY_INLINE void Write(const float* x, uint8_t* to) {
     constexpr float kMostF = static_cast<float>(kMost);
-    const Extremes e = ExtremesOf(x, 32);
-    const float d = (e.hi - e.lo) / kMostF;
-    const VF id = hn::Set(DF(), Inverse(d)), lo = hn::Set(DF(), e.lo), half = hn::Set(DF(), 0.5f);
+    const Range range = RangeOf(x, 32);
+    const float d = (range.hi - range.lo) / kMostF, inverse = Inverse(d);
+    const VF id = hn::Set(DF(), inverse), lo = hn::Set(DF(), range.lo), half = hn::Set(DF(), 0.5f);
+    const auto number = [=](VF v) HWY_ATTR { return hn::Add(hn::Mul(hn::Sub(v, lo), id), half); };
     uint8_t codes[32];
-    MakeCodes(x, 32, codes, [=](VF v, int64_t) HWY_ATTR {
-      return Truncated(hn::Add(hn::Mul(hn::Sub(v, lo), id), half), 0.0f, kMostF);
-    });
+    if (HWY_LIKELY(std::isfinite(d) && std::isfinite(inverse))) {
+      MakeCodes<uint8_t>(x, 32, codes,
+                         [=](VF v, int64_t) HWY_ATTR { return Truncated(number(v)); });
+    } else {
+      MakeCodes<uint8_t>(x, 32, codes, [=](VF v, int64_t) HWY_ATTR {
+        return Truncated(Clamped(number(v), 0.0f, kMostF));
+      });
+    }
     PutF16(d, to);
-    PutF16(e.lo, to + 2);
+    PutF16(range.lo, to + 2);
     if (kMost == 31) PutFifthBits(codes, to + 4);
     PutNibbles(codes, to + (kMost == 31 ? 8 : 4));
   }

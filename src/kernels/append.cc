@@ -65,12 +65,12 @@ class CodeStore {
         to_(Bytes(to)) {}
 
   // Elements a … a + n − 1, n ≤ kPiece.
-  template <class CodeOf>
+  template <class T, class CodeOf>
   HWY_INLINE void Put(const float* p, int64_t a, int64_t n, const CodeOf& code_of) {
-    if (!nibbles_) return MakeCodes(p, n, to_ + a, code_of);
+    if (!nibbles_) return MakeCodes<T>(p, n, to_ + a, code_of);
     const int64_t odd = a % 2;  // then the first byte has a code already
     codes_[0] = half_;
-    MakeCodes(p, n, codes_ + odd, code_of);
+    MakeCodes<T>(p, n, codes_ + odd, code_of);
     const int64_t pairs = (odd + n) / 2;
     half_ = codes_[2 * pairs];
     if (high_) {
@@ -106,17 +106,24 @@ int64_t WriteSymmetric(const AppendRows& rows) {
   RowReader x(rows, scratch);
   for (int n = 0; n < rows.count; ++n) {
     x.Begin(rows.from[n]);
-    CodeStore store(rows.to_type, rows.to[n]);
     ForEachGroup(rows, [&](int64_t first, int64_t end, int64_t g) HWY_ATTR {
-      const float magnitude = ExtremesOf(x, first, end).magnitude;
+      const float magnitude = MagnitudeOf(x, first, end);
       const float scale = std::isnan(magnitude) ? kNaN : std::max(magnitude / 127.0f, 1e-6f);
       PutScale(scale, rows.scale[n] + g * rows.scale_stride);
       const VF divisor = hn::Set(DF(), scale);
       for (int64_t a = first; a < end; a += kPiece) {
         const int64_t count = std::min(kPiece, end - a);
-        store.Put(x.Take(a, count), a, count, [=](VF v, int64_t) HWY_ATTR {
-          return RoundedAway(hn::Div(v, divisor), -128.0f, 127.0f);
-        });
+        const float* const p = x.Take(a, count);
+        uint8_t* const to = Bytes(rows.to[n]) + a;
+        if (HWY_LIKELY(std::isfinite(scale))) {  // then no quotient is beyond ±127
+          MakeCodes<int8_t>(p, count, to, [=](VF v, int64_t) HWY_ATTR {
+            return RoundedAway(hn::Div(v, divisor));
+          });
+        } else {
+          MakeCodes<int8_t>(p, count, to, [=](VF v, int64_t) HWY_ATTR {
+            return RoundedAway(Clamped(hn::Div(v, divisor), -128.0f, 127.0f));
+          });
+        }
       }
     });
   }
@@ -132,17 +139,17 @@ int64_t WriteRanged(const AppendRows& rows) {
     x.Begin(rows.from[n]);
     CodeStore store(rows.to_type, rows.to[n]);
     ForEachGroup(rows, [&](int64_t first, int64_t end, int64_t g) HWY_ATTR {
-      const Extremes e = ExtremesOf(x, first, end);
-      const float step = (e.hi - e.lo) / most;
+      const Range range = RangeOf(x, first, end);
+      const float step = (range.hi - range.lo) / most;
       const float scale = step == 0.0f ? 1e-4f : Canonical(step);
-      const float zero = Canonical(-e.lo / scale);
+      const float zero = Canonical(-range.lo / scale);
       PutScale(scale, rows.scale[n] + g * rows.scale_stride);
       PutScale(zero, rows.zero[n] + g * rows.zero_stride);
       const VF divisor = hn::Set(DF(), scale), offset = hn::Set(DF(), zero);
       for (int64_t a = first; a < end; a += kPiece) {
         const int64_t count = std::min(kPiece, end - a);
-        store.Put(x.Take(a, count), a, count, [=](VF v, int64_t) HWY_ATTR {
-          return RoundedAway(hn::Add(hn::Div(v, divisor), offset), 0.0f, most);
+        store.Put<uint8_t>(x.Take(a, count), a, count, [=](VF v, int64_t) HWY_ATTR {
+          return RoundedAway(Clamped(hn::Add(hn::Div(v, divisor), offset), 0.0f, most));
         });
       }
     });
@@ -184,7 +191,7 @@ void SpreadScales(const AppendRows& rows, int64_t first, int64_t n, float* HWY_R
 }
 
 // Codes code_of(x / scale), or code_of(x) without scales.
-template <class CodeOf>
+template <class T, class CodeOf>
 HWY_INLINE int64_t WriteFixed(const AppendRows& rows, bool counts, const CodeOf& code_of) {
   float scratch[kPiece], scales[kPiece + kLanes];
   RowReader x(rows, scratch);
@@ -199,11 +206,11 @@ HWY_INLINE int64_t WriteFixed(const AppendRows& rows, bool counts, const CodeOf&
       const float* const p = x.Take(a, count);
       if (counts) lost += CountNaN(p, count);
       if (rows.source == ScaleSource::kFixed) {
-        store.Put(p, a, count, [&](VF v, int64_t i) HWY_ATTR {
+        store.Put<T>(p, a, count, [&](VF v, int64_t i) HWY_ATTR {
           return code_of(hn::Div(v, hn::LoadU(DF(), scales + i)));
         });
       } else {
-        store.Put(p, a, count, [&](VF v, int64_t) HWY_ATTR { return code_of(v); });
+        store.Put<T>(p, a, count, [&](VF v, int64_t) HWY_ATTR { return code_of(v); });
       }
     }
   }
@@ -212,18 +219,20 @@ HWY_INLINE int64_t WriteFixed(const AppendRows& rows, bool counts, const CodeOf&
 
 int64_t WriteI8(const AppendRows& rows) {
   if (rows.source == ScaleSource::kWritten) return WriteSymmetric(rows);
-  return WriteFixed(rows, true, [](VF v) HWY_ATTR { return RoundedEven(v, -128.0f, 127.0f); });
+  return WriteFixed<int8_t>(rows, true,
+                            [](VF v) HWY_ATTR { return RoundedEven(Clamped(v, -128.0f, 127.0f)); });
 }
 int64_t WriteI4(const AppendRows& rows) {
-  return WriteFixed(rows, true, [](VF v) HWY_ATTR {
-    return hn::Add(RoundedEven(v, -8.0f, 7.0f), hn::Set(DI(), 8));
+  return WriteFixed<uint8_t>(rows, true, [](VF v) HWY_ATTR {
+    return hn::Add(RoundedEven(Clamped(v, -8.0f, 7.0f)), hn::Set(DI(), 8));
   });
 }
 int64_t WriteE4M3FN(const AppendRows& rows) {
-  return WriteFixed(rows, false, [](VF v) HWY_ATTR { return RoundedF8<3, 7>(v, 448.0f); });
+  return WriteFixed<uint8_t>(rows, false, [](VF v) HWY_ATTR { return RoundedF8<3, 7>(v, 448.0f); });
 }
 int64_t WriteE5M2(const AppendRows& rows) {
-  return WriteFixed(rows, false, [](VF v) HWY_ATTR { return RoundedF8<2, 15>(v, 57344.0f); });
+  return WriteFixed<uint8_t>(rows, false,
+                             [](VF v) HWY_ATTR { return RoundedF8<2, 15>(v, 57344.0f); });
 }
 
 // Types that are not here are only read.
