@@ -2,8 +2,6 @@
 // order, and writes those whose rows of the cache are its own: so the last of equal slots wins,
 // whoever runs which task.
 #include <algorithm>
-#include <atomic>
-#include <cinttypes>
 
 #include "append.h"
 #include "float_state.h"
@@ -11,6 +9,7 @@
 #include "kernels/append.h"
 #include "kernels/registry.h"
 #include "target.h"
+#include "task_loop.h"
 #include "views.h"
 
 namespace fovea {
@@ -39,7 +38,7 @@ struct Side {
   AppendRows rows;  // of the kernel, but for counts and addresses
 
   Side(const TensorView& new_rows, const MutableTensorView& codes, const MutableTensorView& scales,
-       const MutableTensorView& zeros, bool fixed)
+       const MutableTensorView& zeros, bool fixed, int64_t group_stride)
       : from(&new_rows), to(&codes), scale(&scales), zero(&zeros) {
     rows.d = codes.shape[3];
     rows.from_type = new_rows.dtype;
@@ -48,6 +47,7 @@ struct Side {
     rows.to_stride = codes.stride[3];
     rows.source = SourceOf(codes.dtype, scales.present(), fixed);
     rows.groups = scales.shape[3];
+    rows.group_stride = group_stride;
     rows.scale_stride = scales.stride[3];
     rows.zero_stride = zeros.stride[3];
     rows.fixed_type = scales.dtype;
@@ -83,51 +83,20 @@ int64_t WriteChunk(AppendFunction* write, Side& side, const Chunk& chunk, int64_
   return write(rows);
 }
 
-// A call in an executor's hands. It belongs to the host: what it calls is checked and counted.
-class Loop {
- public:
-  explicit Loop(const BoundAppend& call) : call_(call) {}
-
-  Status Run(Executor& executor) {
-    executor.ForEach(call_.Tasks(), RunTask, this);
-    const uint64_t n = static_cast<uint64_t>(call_.Tasks());
-    const uint64_t all = n % 2 == 0 ? n / 2 * (n + 1) : (n + 1) / 2 * n;
-    if (misled_.load(std::memory_order_relaxed) || done_.load(std::memory_order_relaxed) != all) {
-      return Invalid("executor did not call each of %" PRId64
-                     " tasks once, and no other: the cache holds anything",
-                     call_.Tasks());
-    }
-    return Status();
-  }
-
- private:
-  static void RunTask(void* self, int64_t task, int) {
-    Loop& loop = *static_cast<Loop*>(self);
-    if (task < 0 || task >= loop.call_.Tasks()) {
-      loop.misled_.store(true, std::memory_order_relaxed);
-      return;
-    }
-    loop.call_.RunTask(task);
-    loop.done_.fetch_add(static_cast<uint64_t>(task) + 1, std::memory_order_relaxed);
-  }
-
-  const BoundAppend& call_;
-  std::atomic<bool> misled_{false};
-  std::atomic<uint64_t> done_{0};  // as in Run of a plan: the sum of task + 1
-};
-
 }  // namespace
 
 // What RunTask and BindAppend share.
-struct BoundAppend::Access {
+struct __attribute__((visibility("hidden"))) BoundAppend::Access {
   static int64_t RunTask(const BoundAppend& call, int64_t task) {
     const KVCache& cache = call.cache_;
     const int64_t part = task % call.parts_, block = task / call.parts_;
     const int64_t Hkv = cache.k.shape[1];
     const int64_t first_head = block * Hkv / call.head_blocks_,
                   end_head = (block + 1) * Hkv / call.head_blocks_;
-    Side k(call.tokens_.k, cache.k, cache.k_scale, cache.k_zero, cache.k_scale_fixed);
-    Side v(call.tokens_.v, cache.v, cache.v_scale, cache.v_zero, cache.v_scale_fixed);
+    Side k(call.tokens_.k, cache.k, cache.k_scale, cache.k_zero, cache.k_scale_fixed,
+           cache.k_group_stride);
+    Side v(call.tokens_.v, cache.v, cache.v_scale, cache.v_zero, cache.v_scale_fixed,
+           cache.v_group_stride);
     Chunk chunk;
     int64_t lost = 0;
     const auto flush = [&] {
@@ -196,7 +165,8 @@ Status Append(const KVCache& cache, const NewTokens& tokens, const AppendOptions
   const int workers = executor.Workers();
   if (workers < 1) return Invalid("executor.Workers() = %d, expected 1 or greater", workers);
   FOVEA_RETURN_IF_ERROR(BindAppend(cache, tokens, options, result, &call));
-  return Loop(call).Run(executor);
+  const auto run = [&call](int64_t task, int) { call.RunTask(task); };
+  return TaskLoop(call.Tasks(), workers, run).In(executor);
 }
 
 Status Append(const KVCache& cache, const NewTokens& tokens, AppendResult* result,

@@ -3,23 +3,27 @@
 #include <cinttypes>
 
 #include "append.h"
+#include "quantised.h"
 
 namespace fovea {
 namespace {
 
 // K or V of a cache, and of the new tokens, by their names in messages.
 struct Names {
-  const char *codes, *scale, *zero, *scale_fixed, *tokens;
+  const char *codes, *scale, *zero, *scale_fixed, *group_stride, *tokens;
 };
-constexpr Names kK = {"cache.k", "cache.k_scale", "cache.k_zero", "cache.k_scale_fixed",
-                      "tokens.k"};
-constexpr Names kV = {"cache.v", "cache.v_scale", "cache.v_zero", "cache.v_scale_fixed",
-                      "tokens.v"};
+constexpr Names kK = {
+    "cache.k", "cache.k_scale", "cache.k_zero", "cache.k_scale_fixed", "cache.k_group_stride",
+    "tokens.k"};
+constexpr Names kV = {
+    "cache.v", "cache.v_scale", "cache.v_zero", "cache.v_scale_fixed", "cache.v_group_stride",
+    "tokens.v"};
 
 struct Stored {
   const Names& names;
   const MutableTensorView &codes, &scale, &zero;
   bool fixed;
+  int64_t group_stride;
 
   DType type() const { return codes.dtype; }
 };
@@ -35,17 +39,7 @@ Status CheckCodes(const Stored& s) {
   if (kOnlyRead.Has(t.dtype))
     return Unsupported("%s.dtype = %s, expected a type that is written too", t.name, Name(t.dtype));
   if (t.shape[3] < 1) return Invalid("%s.shape[3] = 0, expected 1 or greater", t.name);
-  if (IsQuantised(t.dtype)) {
-    if (t.shape[3] % UnitElements(t.dtype) != 0) {
-      return Unsupported("%s.shape[3] = %" PRId64 ", expected a multiple of %" PRId64
-                         " (a unit of %s)",
-                         t.name, t.shape[3], UnitElements(t.dtype), Name(t.dtype));
-    }
-    if (t.stride[3] != UnitBytes(t.dtype) && t.shape[3] > UnitElements(t.dtype)) {
-      return Unsupported("%s.stride[3] = %" PRId64 ", expected %" PRId64 " (units side by side)",
-                         t.name, t.stride[3], UnitBytes(t.dtype));
-    }
-  }
+  if (IsQuantised(t.dtype)) FOVEA_RETURN_IF_ERROR(CheckUnits(t));
   return CheckNotNull(t);
 }
 
@@ -112,6 +106,26 @@ Status CheckGroups(const Stored& s, const TensorFacts& t) {
   return Status();
 }
 
+// Groups of channels that lie apart, scales between them: as long as each other, and whole units.
+Status CheckGroupStride(const Stored& s) {
+  constexpr int64_t kMost = int64_t{1} << 40;  // as attention has it
+  const int64_t d = s.codes.shape[3], groups = s.scale.shape[3], stride = s.group_stride;
+  if (stride == 0) return Status();
+  if (!HasScaleViews(s.type()))
+    return Invalid("%s = %" PRId64 ", expected 0 (%s.dtype = %s)", s.names.group_stride, stride,
+                   s.names.codes, Name(s.type()));
+  if (stride < -kMost || stride > kMost)
+    return Invalid("%s = %" PRId64 ", expected -2^40 to 2^40", s.names.group_stride, stride);
+  if (s.fixed || IsF8(s.type()))
+    return Unsupported("%s = %" PRId64
+                       ", expected 0: groups apart under fixed scales are only read",
+                       s.names.group_stride, stride);
+  if (d % groups == 0 && d / groups % UnitElements(s.type()) == 0) return Status();
+  return Unsupported("%s = %" PRId64 " with %" PRId64
+                     " groups, expected equal groups of whole units of %s.shape[3] = %" PRId64,
+                     s.names.group_stride, stride, groups, s.names.codes, d);
+}
+
 Status CheckScales(const Stored& s) {
   const TensorFacts scale = Facts(s.names.scale, s.scale), zero = Facts(s.names.zero, s.zero);
   if (!HasScaleViews(s.type())) {
@@ -149,13 +163,15 @@ Status CheckScales(const Stored& s) {
 
 Status CheckStored(const Stored& s) {
   FOVEA_RETURN_IF_ERROR(CheckCodes(s));
-  return CheckScales(s);
+  FOVEA_RETURN_IF_ERROR(CheckScales(s));
+  return CheckGroupStride(s);
 }
 
 Status CheckCache(const KVCache& cache) {
-  FOVEA_RETURN_IF_ERROR(
-      CheckStored({kK, cache.k, cache.k_scale, cache.k_zero, cache.k_scale_fixed}));
-  const Stored v = {kV, cache.v, cache.v_scale, cache.v_zero, cache.v_scale_fixed};
+  FOVEA_RETURN_IF_ERROR(CheckStored(
+      {kK, cache.k, cache.k_scale, cache.k_zero, cache.k_scale_fixed, cache.k_group_stride}));
+  const Stored v = {
+      kV, cache.v, cache.v_scale, cache.v_zero, cache.v_scale_fixed, cache.v_group_stride};
   if (!cache.v.present()) {
     if (cache.v_scale.present() || cache.v_zero.present())
       return Invalid("cache.v_scale or cache.v_zero is given, expected none (cache.v is absent)");

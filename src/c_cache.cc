@@ -23,12 +23,6 @@ FOVEA_ENDS_WITH(fovea_kv_cache, reserved);
 FOVEA_ENDS_WITH(fovea_cache_shape, reserved);
 FOVEA_ENDS_WITH(fovea_new_tokens, page_keys);
 
-fovea_status Report(const Status& status, fovea_error* error) {
-  if (error != nullptr)
-    std::memcpy(error->message, status.message(), std::strlen(status.message()) + 1);
-  return static_cast<fovea_status>(status.code());
-}
-
 template <class View>
 fovea_tensor TensorOf(const View& view) {
   fovea_tensor tensor = {};
@@ -55,6 +49,8 @@ Status ReadCache(const fovea_kv_cache* given, KVCache* cache) {
   cache->k_zero = OutputOf(c.k_zero);
   cache->v_scale = OutputOf(c.v_scale);
   cache->v_zero = OutputOf(c.v_zero);
+  cache->k_group_stride = c.k_group_stride;
+  cache->v_group_stride = c.v_group_stride;
   cache->k_scale_fixed = c.k_scale_fixed != 0;
   cache->v_scale_fixed = c.v_scale_fixed != 0;
   cache->ring = c.ring != 0;
@@ -117,6 +113,8 @@ Status Make(const fovea_cache_shape* given, void* memory, int64_t bytes, fovea_k
           TensorOf(cache.k_zero),
           TensorOf(cache.v_scale),
           TensorOf(cache.v_zero),
+          0,
+          0,
           cache.k_scale_fixed ? 1 : 0,
           cache.v_scale_fixed ? 1 : 0,
           cache.ring ? 1 : 0,
@@ -129,8 +127,7 @@ Status Set(const fovea_kv_cache* given, fovea_problem* problem) {
   KVCache cache;
   FOVEA_RETURN_IF_ERROR(ReadCache(given, &cache));
   FOVEA_RETURN_IF_ERROR(CheckSize("problem", problem));
-  constexpr size_t kNeeded = std::max(offsetof(fovea_problem, v_zero) + sizeof(fovea_tensor),
-                                      offsetof(fovea_problem, ring) + sizeof(int32_t));
+  constexpr size_t kNeeded = offsetof(fovea_problem, v_group_stride) + sizeof(int64_t);
   if (problem->size < kNeeded) {
     return Invalid("problem.size = %zu, expected at least %zu: that version has no caches",
                    problem->size, kNeeded);
@@ -141,6 +138,8 @@ Status Set(const fovea_kv_cache* given, fovea_problem* problem) {
   problem->k_zero = TensorOf(cache.k_zero);
   problem->v_scale = TensorOf(cache.v_scale);
   problem->v_zero = TensorOf(cache.v_zero);
+  problem->k_group_stride = cache.k_group_stride;
+  problem->v_group_stride = cache.v_group_stride;
   problem->ring = cache.ring ? 1 : 0;
   return Status();
 }

@@ -141,6 +141,8 @@ void SetCache(const KVCache& cache, Problem* problem) noexcept {
   problem->k_zero = cache.k_zero;
   problem->v_scale = cache.v_scale;
   problem->v_zero = cache.v_zero;
+  problem->k_group_stride = cache.k_group_stride;
+  problem->v_group_stride = cache.v_group_stride;
   problem->ring = cache.ring;
 }
 

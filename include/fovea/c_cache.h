@@ -12,17 +12,19 @@ extern "C" {
 
 // Where keys and values lie, and as what: fovea::KVCache.
 typedef struct fovea_kv_cache {
-  size_t size;            // of this struct in bytes, as in the others below
-  fovea_tensor k;         // [pages, Hkv, P, dk]
-  fovea_tensor v;         // [pages, Hkv, P, dv]; rank 0: V lies within K
-  fovea_tensor k_scale;   // of types with scales of their own
-  fovea_tensor k_zero;    // of FOVEA_U8, FOVEA_U4 and FOVEA_U4_HIGH
-  fovea_tensor v_scale;   // of v, as k_scale
-  fovea_tensor v_zero;    // of v, as k_zero
-  int32_t k_scale_fixed;  // 0 or 1: k_scale is only read
-  int32_t v_scale_fixed;  // 0 or 1: v_scale is only read
-  int32_t ring;           // 0 or 1: position p lies in row p mod P
-  int32_t reserved;       // 0
+  size_t size;             // of this struct in bytes, as in the others below
+  fovea_tensor k;          // [pages, Hkv, P, dk]
+  fovea_tensor v;          // [pages, Hkv, P, dv]; rank 0: V lies within K
+  fovea_tensor k_scale;    // of types with scales of their own
+  fovea_tensor k_zero;     // of FOVEA_U8, FOVEA_U4 and FOVEA_U4_HIGH
+  fovea_tensor v_scale;    // of v, as k_scale
+  fovea_tensor v_zero;     // of v, as k_zero
+  int64_t k_group_stride;  // bytes between groups of channels that lie apart; 0 = dense
+  int64_t v_group_stride;  // of v, as k_group_stride
+  int32_t k_scale_fixed;   // 0 or 1: k_scale is only read
+  int32_t v_scale_fixed;   // 0 or 1: v_scale is only read
+  int32_t ring;            // 0 or 1: position p lies in row p mod P
+  int32_t reserved;        // 0
 } fovea_kv_cache;
 
 // A cache as fovea_make_cache lays it out: fovea::CacheShape.

@@ -47,11 +47,15 @@ struct KVCache {
   // k_scale is the caller's and stays as it is: i8, i4, i4_high. (That of f8 always does.)
   bool k_scale_fixed = false;
   bool v_scale_fixed = false;  // of v, as k_scale_fixed
+  // As Problem::k_group_stride: bytes from one group of channels to the next where scales lie
+  // between the groups of a row; 0: the channels of a row are dense. Of scales that are written.
+  int64_t k_group_stride = 0;
+  int64_t v_group_stride = 0;  // of v, as k_group_stride
   bool ring = false;           // as Problem::ring: position p lies in row p mod P
 };
 
-// Lets `problem` read the cache: sets k, v, their scales and zeros, and ring. What changes from
-// step to step, pages.table and score.kv_lengths, is up to the caller.
+// Lets `problem` read the cache: sets k, v, their scales, zeros and group strides, and ring. What
+// changes from step to step, pages.table and score.kv_lengths, is up to the caller.
 FOVEA_EXPORT void SetCache(const KVCache& cache, Problem* problem) noexcept;
 
 // ---- memory for a cache ----

@@ -64,6 +64,8 @@ class CodeStore {
         high_(type == DType::kU4High || type == DType::kI4High),
         to_(Bytes(to)) {}
 
+  // Where element 0 is from now on.
+  void MoveTo(char* to) { to_ = Bytes(to); }
   // Elements a … a + n − 1, n ≤ kPiece.
   template <class T, class CodeOf>
   HWY_INLINE void Put(const float* p, int64_t a, int64_t n, const CodeOf& code_of) {
@@ -82,7 +84,7 @@ class CodeStore {
 
  private:
   const bool nibbles_, high_;
-  uint8_t* const to_;
+  uint8_t* to_;
   uint8_t half_ = 0;  // of a byte, whose other code comes with the next elements
   uint8_t codes_[kPiece + 2];
 };
@@ -114,7 +116,8 @@ int64_t WriteSymmetric(const AppendRows& rows) {
       for (int64_t a = first; a < end; a += kPiece) {
         const int64_t count = std::min(kPiece, end - a);
         const float* const p = x.Take(a, count);
-        uint8_t* const to = Bytes(rows.to[n]) + a;
+        uint8_t* const to =
+            Bytes(rows.to[n]) + (rows.group_stride == 0 ? a : g * rows.group_stride + (a - first));
         if (HWY_LIKELY(std::isfinite(scale))) {  // then no quotient is beyond ±127
           MakeCodes<int8_t>(p, count, to, [=](VF v, int64_t) HWY_ATTR {
             return RoundedAway(hn::Div(v, divisor));
@@ -139,6 +142,9 @@ int64_t WriteRanged(const AppendRows& rows) {
     x.Begin(rows.from[n]);
     CodeStore store(rows.to_type, rows.to[n]);
     ForEachGroup(rows, [&](int64_t first, int64_t end, int64_t g) HWY_ATTR {
+      // Groups that lie apart are whole bytes: each is a row of its own.
+      const int64_t origin = rows.group_stride == 0 ? 0 : first;
+      store.MoveTo(rows.to[n] + g * rows.group_stride);
       const Range range = RangeOf(x, first, end);
       const float step = (range.hi - range.lo) / most;
       const float scale = step == 0.0f ? 1e-4f : Canonical(step);
@@ -148,7 +154,7 @@ int64_t WriteRanged(const AppendRows& rows) {
       const VF divisor = hn::Set(DF(), scale), offset = hn::Set(DF(), zero);
       for (int64_t a = first; a < end; a += kPiece) {
         const int64_t count = std::min(kPiece, end - a);
-        store.Put<uint8_t>(x.Take(a, count), a, count, [=](VF v, int64_t) HWY_ATTR {
+        store.Put<uint8_t>(x.Take(a, count), a - origin, count, [=](VF v, int64_t) HWY_ATTR {
           return RoundedAway(Clamped(hn::Add(hn::Div(v, divisor), offset), 0.0f, most));
         });
       }

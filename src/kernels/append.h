@@ -34,6 +34,7 @@ struct AppendRows {
   ScaleSource source;
   // kWritten: element a of a row has scale ⌊a·groups / d⌋, `scale_stride` bytes apart
   int64_t groups;
+  int64_t group_stride;  // bytes from the codes of a group to the next group's; 0: all are dense
   char* scale[kAppendRows];
   int64_t scale_stride;
   char* zero[kAppendRows];

@@ -270,7 +270,7 @@ auto* RowIn(const View& view, int64_t b, int64_t h, int64_t i) {
 
 int64_t AppendRow(const TensorView& from, int64_t b, int64_t i, const MutableTensorView& to,
                   const MutableTensorView& scale, const MutableTensorView& zero, bool fixed,
-                  int64_t r) {
+                  int64_t group_stride, int64_t r) {
   const int64_t d = from.shape[3], P = to.shape[2];
   const bool is_f8 = to.dtype == DType::kF8E4M3FN || to.dtype == DType::kF8E5M2;
   int64_t lost = 0;
@@ -291,10 +291,12 @@ int64_t AppendRow(const TensorView& from, int64_t b, int64_t i, const MutableTen
     std::vector<float> scales(static_cast<size_t>(groups)), zeros(scales);
     lost += WriteRow(to.dtype, x.data(), d, fixed_scale.empty() ? nullptr : fixed_scale.data(),
                      groups, codes.data(), scales.data(), zeros.data());
-    const size_t unit = static_cast<size_t>(UnitBytes(to.dtype));
-    for (size_t u = 0; u * unit < codes.size(); ++u) {
-      std::memcpy(RowIn(to, r / P, h, r % P) + static_cast<int64_t>(u) * to.stride[3],
-                  codes.data() + u * unit, unit);
+    const int64_t unit = UnitBytes(to.dtype), units = static_cast<int64_t>(codes.size()) / unit;
+    const int64_t units_of_group = group_stride == 0 ? units : units / groups;
+    for (int64_t u = 0; u < units; ++u) {
+      std::memcpy(RowIn(to, r / P, h, r % P) + u / units_of_group * group_stride +
+                      u % units_of_group * to.stride[3],
+                  codes.data() + u * unit, static_cast<size_t>(unit));
     }
     for (int64_t g = 0; g < groups; ++g) {
       std::memcpy(RowIn(scale, r / P, h, r % P) + g * scale.stride[3],
@@ -334,10 +336,10 @@ AppendResult Append(const KVCache& cache, const NewTokens& tokens) {
       if (r < 0) continue;
       const int64_t from = packed ? 0 : b;
       result.lost_nans += AppendRow(tokens.k, from, first + i, cache.k, cache.k_scale, cache.k_zero,
-                                    cache.k_scale_fixed, r);
+                                    cache.k_scale_fixed, cache.k_group_stride, r);
       if (cache.v.present())
         result.lost_nans += AppendRow(tokens.v, from, first + i, cache.v, cache.v_scale,
-                                      cache.v_zero, cache.v_scale_fixed, r);
+                                      cache.v_zero, cache.v_scale_fixed, cache.v_group_stride, r);
     }
   }
   return result;

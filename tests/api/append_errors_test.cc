@@ -237,6 +237,8 @@ TEST(AppendErrorsTest, Caches) {
            "cache.k_zero.shape[3] = 2"},
           {"groups", [](Call& c) { c.cache.cache.k_scale.shape[3] = 33; },
            "cache.k_scale.shape[3] = 33"},
+          {"groups far apart", [](Call& c) { c.cache.cache.k_group_stride = INT64_MIN; },
+           "cache.k_group_stride = -9223372036854775808, expected -2^40"},
           {"fixed", [](Call& c) { c.cache.cache.k_scale_fixed = true; },
            "cache.k_scale_fixed = true", kUnsupported},
           {"i4 of its own scales",
@@ -270,6 +272,8 @@ TEST(AppendErrorsTest, Caches) {
   ExpectRefused(
       {DType::kF32},
       {{"fixed", [](Call& c) { c.cache.cache.k_scale_fixed = true; }, "cache.k_scale_fixed = true"},
+       {"groups of floats", [](Call& c) { c.cache.cache.v_group_stride = 8; },
+        "cache.v_group_stride = 8, expected 0"},
        {"unknown", [](Call& c) { c.cache.cache.k.dtype = static_cast<DType>(77); },
         "cache.k.dtype = 77"}});
 }

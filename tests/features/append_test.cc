@@ -171,6 +171,51 @@ TEST(AppendTest, ScalesInTheSameBytesAsCodes) {
   EXPECT_EQ(got, want);
 }
 
+// A scale and a zero before each group of codes, as engines have them.
+TEST(AppendTest, ScalesBetweenGroupsOfCodes) {
+  Random random(test::BaseSeed());
+  const int64_t pages = 3, H = 2, P = 4, d = 24;
+  struct Form {
+    DType type;
+    int64_t group;
+  };
+  for (const Form& form : {Form{DType::kU8, 8}, Form{DType::kU4High, 12}, Form{DType::kI8, 6}}) {
+    const bool has_zero = form.type != DType::kI8;
+    const int64_t step = 8 + BytesOf(form.type, form.group), row = d / form.group * step;
+    std::vector<unsigned char> want(static_cast<size_t>(pages * H * P * row), 0xA5), got = want;
+    const auto cache_in = [&](std::vector<unsigned char>& memory) {
+      const auto view = [&](int64_t offset, DType type, int64_t elements, int64_t stride) {
+        MutableTensorView x =
+            View(static_cast<void*>(memory.data() + offset), type, {pages, H, P, elements});
+        x.stride[0] = H * P * row, x.stride[1] = P * row, x.stride[2] = row, x.stride[3] = stride;
+        return x;
+      };
+      KVCache cache;
+      cache.k = view(8, form.type, d, 1);
+      cache.k_scale = view(0, DType::kF32, d / form.group, step);
+      if (has_zero) cache.k_zero = view(4, DType::kF32, d / form.group, step);
+      cache.k_group_stride = step;
+      return cache;
+    };
+    Tokens t(1, H, 7, d, d, random);
+    t.all.v = TensorView();
+    t.slots = {3, 0, 11, 3, -1, 5, 8};
+    t.all.slots = View(t.slots.data(), {1, 7});
+    reference::Append(cache_in(want), t.all);
+    ASSERT_TRUE(Append(cache_in(got), t.all).ok());
+    EXPECT_EQ(got, want) << Name(form.type);
+    for (int64_t n = 0; n < row && !has_zero; ++n) {  // where the zeros of other types are
+      if (n % step >= 4 && n % step < 8) {
+        EXPECT_EQ(got[static_cast<size_t>(n)], 0xA5);
+      }
+    }
+    KVCache broken = cache_in(got);
+    broken.k_scale.shape[3] = 5;
+    if (has_zero) broken.k_zero.shape[3] = 5;
+    EXPECT_EQ(Append(broken, t.all).code(), StatusCode::kUnsupported);
+  }
+}
+
 TEST(AppendTest, WithoutValues) {
   Random random(test::BaseSeed());
   CacheShape shape = Pages(1, 8);
