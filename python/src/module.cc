@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "array.h"
+#include "cache.h"
 #include "call.h"
 #include "cpus.h"
 #include "errors.h"
@@ -435,6 +436,7 @@ or 'iq4_nl'. Or float32 scales that hold the zero in their low four bits, type '
   m.def("_operator", &RunOperator, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("attn_mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("groups"),
         nb::arg("threads"), nb::arg("second"), nb::arg("options").none(), nb::arg("out").none());
+  DefineCaches(m);
   m.def("_cpu_quota", &CpuQuota, nb::arg("root"));
   m.def("_time_attention", &TimeAttention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("repeats"));

@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "fovea/attention.h"
+#include "fovea/kv_cache.h"
 #include "gil.h"
 
 namespace fovea::python {
@@ -17,6 +18,11 @@ int ThreadsFor(const Cost& cost, int asked);
 // exception is set, *interrupted is true, and what the outputs hold is unspecified.
 Status RunHere(const Plan& plan, const Problem& problem, Library library, int threads,
                WithoutGil* released, bool* interrupted) noexcept;
+
+// Likewise Append; `threads` 0: as many as are worth it.
+Status AppendHere(const KVCache& cache, const NewTokens& tokens, const AppendOptions& options,
+                  AppendResult* result, Library library, int threads, WithoutGil* released,
+                  bool* interrupted) noexcept;
 
 }  // namespace fovea::python
 
