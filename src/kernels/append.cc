@@ -182,15 +182,12 @@ void SpreadScales(const AppendRows& rows, int64_t first, int64_t n, float* HWY_R
   if (rows.groups == rows.d) {
     LoadRow(scales, first, n, to);
   } else {
-    int64_t group = -1;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t g = (first + i) * rows.groups / rows.d;
-      if (g == group) {
-        to[i] = to[i - 1];
-      } else {
-        LoadRow(scales, g, 1, to + i);
-      }
-      group = g;
+    int64_t end = 0;  // of the elements that share the scale of `group`
+    for (int64_t i = 0, group = first * rows.groups / rows.d; i < n; i = end, ++group) {
+      const int64_t next = ((group + 1) * rows.d + rows.groups - 1) / rows.groups;
+      end = std::min(n, next - first);
+      LoadRow(scales, group, 1, to + i);
+      std::fill(to + i + 1, to + end, to[i]);
     }
   }
   for (int64_t i = n; i < RoundUp(n, kLanes); ++i) to[i] = 1.0f;
