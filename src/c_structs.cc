@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "errors.h"
+#include "c_read.h"
 #include "tensors.h"
 
 // All tensors of a fovea_problem are members of it: what ForEachTensor asks.
@@ -66,62 +66,12 @@ static_assert(FOVEA_TARGET_AUTO == static_cast<int>(Target::kAuto) &&
 
 static_assert(kMaxRank == 4);
 
-// A struct that ended in padding would hand on whatever lies there, as a field of a later version
-// that fits into it.
-#define FOVEA_ENDS_WITH(STRUCT, FIELD) \
-  static_assert(offsetof(STRUCT, FIELD) + sizeof(STRUCT::FIELD) == sizeof(STRUCT))
 FOVEA_ENDS_WITH(fovea_problem, v_group_stride);
 FOVEA_ENDS_WITH(fovea_allocator, release);
 FOVEA_ENDS_WITH(fovea_plan_options, fixed_bias);
 FOVEA_ENDS_WITH(fovea_cost, tasks);
 FOVEA_ENDS_WITH(fovea_executor, reserved);
 FOVEA_ENDS_WITH(fovea_gradient_problem, reserved);
-#undef FOVEA_ENDS_WITH
-
-// More than any version will have: a size beyond it was never set.
-constexpr size_t kMostStructBytes = 16384;
-
-template <class Struct>
-Status CheckSize(const char* name, const Struct* given) {
-  if (given == nullptr) return Invalid("%s = null", name);
-  if (given->size <= sizeof(size_t) || given->size > kMostStructBytes ||
-      given->size % alignof(Struct) != 0) {
-    return Invalid("%s.size = %zu, expected %zu (sizeof)", name, given->size, sizeof(Struct));
-  }
-  return Status();
-}
-
-// A caller's struct as this version knows it: its own or, if it is that of another version, a copy.
-// What a shorter one lacks is 0, and so must be what a longer one adds.
-template <class Struct>
-Status Read(const char* name, const Struct* given, Struct* copy, const Struct** known) {
-  FOVEA_RETURN_IF_ERROR(CheckSize(name, given));
-  *known = given;
-  if (given->size == sizeof(Struct)) return Status();
-  const char* const bytes = reinterpret_cast<const char*>(given);
-  for (size_t n = sizeof(Struct); n < given->size; ++n) {
-    if (bytes[n] != 0) {
-      return Invalid(
-          "%s.size = %zu, expected at most %zu: byte %zu, which this version does not know, is not "
-          "0",
-          name, given->size, sizeof(Struct), n);
-    }
-  }
-  *copy = Struct();
-  std::memcpy(static_cast<void*>(copy), given, std::min(given->size, sizeof(Struct)));
-  *known = copy;
-  return Status();
-}
-
-Status CheckFlag(const char* name, int32_t flag) {
-  if (flag != 0 && flag != 1) return Invalid("%s = %d, expected 0 or 1", name, flag);
-  return Status();
-}
-
-Status CheckReserved(const char* name, int32_t reserved) {
-  if (reserved != 0) return Invalid("%s = %d, expected 0", name, reserved);
-  return Status();
-}
 
 template <class View>
 View ViewOf(const fovea_tensor& tensor) {

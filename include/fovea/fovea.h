@@ -7,6 +7,7 @@
 #include "fovea/cache.h"      // IWYU pragma: export
 #include "fovea/executor.h"   // IWYU pragma: export
 #include "fovea/gradient.h"   // IWYU pragma: export
+#include "fovea/kv_cache.h"   // IWYU pragma: export
 #include "fovea/merge.h"      // IWYU pragma: export
 #include "fovea/score.h"      // IWYU pragma: export
 #include "fovea/status.h"     // IWYU pragma: export

@@ -7,11 +7,13 @@
 fovea.torch, fovea.transformers and fovea.onnx put it where models are; they are imported by their own names.
 """
 
+from ._cache import KVCache
 from ._core import (
     Plan,
     UnsupportedError,
     active_target,
     alibi_slopes,
+    append,
     attention,
     compiled_targets,
     get_threads,
@@ -25,11 +27,13 @@ from ._core import __version__ as __version__
 from .score_function import ScoreBlock, score_function_type
 
 __all__ = [
+    "KVCache",
     "Plan",
     "ScoreBlock",
     "UnsupportedError",
     "active_target",
     "alibi_slopes",
+    "append",
     "attention",
     "compiled_targets",
     "get_threads",

@@ -198,6 +198,35 @@ class Plan:
     def tasks(self) -> int: ...
 
 def merge(parts: Iterable[tuple[_Array, _Array] | list[Any]], out: _Array | None = None, lse: _Array | None = None) -> tuple[Any, Any]: ...
+def append(
+    k: _Array,
+    v: _Array | None = None,
+    *,
+    k_cache: _Codes,
+    v_cache: _Codes | None = None,
+    k_scale: _Array | None = None,
+    k_zero: _Array | None = None,
+    v_scale: _Array | None = None,
+    v_zero: _Array | None = None,
+    k_scale_fixed: _Bool | None = None,
+    v_scale_fixed: _Bool | None = None,
+    k_group_stride: _Integer | None = None,
+    v_group_stride: _Integer | None = None,
+    ring: _Bool | None = None,
+    slots: _Integers | None = None,
+    past_lengths: _Integers | None = None,
+    page_table: _Array | None = None,
+    page_begins: _Integers | None = None,
+    page_keys: _Integer | None = None,
+    lengths: _Integers | None = None,
+    cu_seqlens: _Integers | None = None,
+    layout: Literal["BHTD", "BTHD"] | None = None,
+    threads: _Integer | None = None,
+    isa: str | None = None,
+) -> int: ...
+def _cache_layout(
+    pages: int, page: int, heads: int, dk: int, dv: int, k_type: str, v_type: str, k_group: int, v_group: int, k_scale_fixed: bool, v_scale_fixed: bool
+) -> tuple[int, dict[str, tuple[str, tuple[int, ...], tuple[int, ...], int]]]: ...
 def alibi_slopes(heads: _Integer, max_bias: _Number = 8.0) -> npt.NDArray[np.float32]: ...
 def targets() -> list[str]: ...
 def compiled_targets() -> list[str]: ...

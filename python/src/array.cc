@@ -257,15 +257,15 @@ QuantisedArray::QuantisedArray(nb::object of, const std::string& type)
     Raise(PyExc_ValueError, "type = '" + type + "', expected one of " + names);
 }
 
-TensorView Borrower::Codes(nb::handle array, const char* name) {
+MutableTensorView Borrower::BorrowCodes(nb::handle array, const char* name, bool writable) {
   codes_ = true;
   if (!nb::isinstance<QuantisedArray>(array)) {
-    const TensorView plain = Input(array, name);
+    const MutableTensorView plain = Borrow(array, name, writable, false);
     codes_ = false;
     return plain;
   }
   const QuantisedArray& given = *nb::inst_ptr<QuantisedArray>(array);
-  TensorView view = Input(given.array, name);
+  MutableTensorView view = Borrow(given.array, name, writable, false);
   codes_ = false;
   const bool is_scale = given.dtype == DType::kF32Z4;
   if (is_scale ? view.dtype != DType::kF32 : SizeOf(view.dtype) != 1) {

@@ -55,7 +55,13 @@ class Borrower {
     return Const(Borrow(array, name, false, true));
   }
   // As Input, but bytes are codes of 8 bits, and an object of QuantisedArray is what it says.
-  TensorView Codes(nb::handle array, const char* name);
+  TensorView Codes(nb::handle array, const char* name) {
+    return Const(BorrowCodes(array, name, false));
+  }
+  // Likewise, to be written.
+  MutableTensorView MutableCodes(nb::handle array, const char* name) {
+    return BorrowCodes(array, name, true);
+  }
   // As Input, but lists and tuples of numbers will do too: they are no tensors, and are stored
   // here.
   TensorView Integers(nb::handle array, const char* name);
@@ -64,6 +70,7 @@ class Borrower {
  private:
   static TensorView Const(const MutableTensorView& view) { return view; }
   MutableTensorView Borrow(nb::handle array, const char* name, bool writable, bool bits);
+  MutableTensorView BorrowCodes(nb::handle array, const char* name, bool writable);
   MutableTensorView FromExchange(const TypeInfo& info, nb::handle array, const char* name,
                                  bool writable, bool bits);
   MutableTensorView FromBuffer(const TypeInfo& info, nb::handle array, const char* name,

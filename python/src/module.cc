@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "array.h"
+#include "cache.h"
 #include "call.h"
 #include "cpus.h"
 #include "errors.h"
@@ -176,6 +177,7 @@ or 'iq4_nl'. Or float32 scales that hold the zero in their low four bits, type '
   m.def("_leave_flash", &LeaveFlash);
   m.def("_math_kernel", &MathKernel, nb::arg("slow"), nb::arg("plain"));
   m.def("_kernel_runs", &KernelRuns);
+  DefineCaches(m);
   m.def("_cpu_quota", &CpuQuota, nb::arg("root"));
   BindMerging(m);
   BindGradients(m);

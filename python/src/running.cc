@@ -153,6 +153,30 @@ Status RunHere(const GradientPlan& plan, const GradientProblem& problem, Library
   return status;
 }
 
+Status AppendHere(const KVCache& cache, const NewTokens& tokens, const AppendOptions& options,
+                  AppendResult* result, Library library, int threads, WithoutGil* released,
+                  bool* interrupted) noexcept {
+  *interrupted = false;
+  BoundAppend call;
+  const Status bound = BindAppend(cache, tokens, options, result, &call);
+  if (!bound.ok()) return bound;
+  Cost cost;  // a task writes some 64 KiB
+  cost.tasks = call.Tasks();
+  cost.kv_bytes = 65536.0 * static_cast<double>(cost.tasks);
+  threads = ThreadsFor(cost, threads);
+  RaisedSignals signals(released);
+  Status status;
+  if (threads > 1 && library == Library::kTorch && OpenMPExecutor::Available()) {
+    OpenMPExecutor executor(threads, signals);
+    status = Append(cache, tokens, options, result, executor);
+  } else {
+    PoolExecutor executor(threads, signals);
+    status = Append(cache, tokens, options, result, executor);
+  }
+  *interrupted = signals.asked();
+  return status;
+}
+
 Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads) noexcept {
   PendingSignals signals;
   return Execute(plan, problem, Library::kTorch, threads, signals);

@@ -5,6 +5,7 @@
 #include "call.h"
 #include "fovea/attention.h"
 #include "fovea/gradient.h"
+#include "fovea/kv_cache.h"
 #include "gil.h"
 
 namespace fovea::python {
@@ -28,6 +29,11 @@ void RunOnce(Call* call, const Options& options);
 // For kernels that PyTorch calls without the GIL, which take no exceptions of Python's: what the
 // handler of a signal raises ends the call too, and is raised when Python goes on.
 Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads) noexcept;
+
+// Likewise Append; `threads` 0: as many as are worth it.
+Status AppendHere(const KVCache& cache, const NewTokens& tokens, const AppendOptions& options,
+                  AppendResult* result, Library library, int threads, WithoutGil* released,
+                  bool* interrupted) noexcept;
 
 }  // namespace fovea::python
 

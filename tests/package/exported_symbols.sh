@@ -5,7 +5,7 @@ set -euo pipefail
 # "TYPE NAME" a line
 all=$("$1" -D --defined-only -C "$2" | sed -E 's/^[0-9a-f]* +//; s/@@.*$//; s/\[abi:cxx11\]//')
 # Inline members and type information of the public classes are weak; which of them there are is the optimiser's choice.
-weak=$(sed -nE 's/^[WVu] (vtable for |typeinfo for |typeinfo name for )?//p' <<<"$all" | grep -vE '^fovea::(Executor|Plan|BoundCall|GradientPlan|BoundGradients|Status)(::|$)' || true)
+weak=$(sed -nE 's/^[WVu] (vtable for |typeinfo for |typeinfo name for )?//p' <<<"$all" | grep -vE '^fovea::(Executor|Plan|BoundCall|BoundAppend|GradientPlan|BoundGradients|Status)(::|$)' || true)
 symbols=$(sed -nE 's/^[^WVu] //p' <<<"$all" | LC_ALL=C sort -u)
 if [[ ${4:-} == --update ]]; then
   printf '%s\n' "$symbols" >"$3"

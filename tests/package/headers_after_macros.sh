@@ -26,7 +26,7 @@ for header in "$1"/fovea/*.h; do
   [[ $name == fovea/embedded.h ]] && continue
   behind "$name" c++ "$2" -std=c++17 "${cxx_warnings[@]}"
 done
-for name in fovea/c.h fovea/c_types.h fovea/c_tbb.h fovea/c_gradient.h fovea/score_function.h; do behind "$name" c "$3" -std=c11; done
+for name in fovea/c.h fovea/c_types.h fovea/c_cache.h fovea/c_tbb.h fovea/c_gradient.h fovea/score_function.h; do behind "$name" c "$3" -std=c11; done
 
 if echo '#include <X11/Xlib.h>' | "$2" -fsyntax-only -x c++ - 2>/dev/null; then
   printf '#include <X11/Xlib.h>\n#include <X11/Xutil.h>\n#include <X11/Xatom.h>\n#include "fovea/fovea.h"\nStatus after;\n#undef Status\nfovea::Status ours;\n' |

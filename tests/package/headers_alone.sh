@@ -17,7 +17,7 @@ for header in "${headers[@]}"; do
   printf '#include "%s"\n#include "%s"\n' "$name" "$name" |
     "$2" -std=c++17 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Werror -I "$1" "${flags[@]}" -x c++ - || { echo "not alone: $name"; failed=1; }
 done
-for name in fovea/c.h fovea/c_types.h fovea/c_tbb.h fovea/c_gradient.h fovea/score_function.h; do
+for name in fovea/c.h fovea/c_types.h fovea/c_cache.h fovea/c_tbb.h fovea/c_gradient.h fovea/score_function.h; do
   printf '#include "%s"\n#include "%s"\n' "$name" "$name" |
     "$3" -std=c11 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Werror -I "$1" -x c - || { echo "not C11: $name"; failed=1; }
 done
