@@ -20,7 +20,9 @@ Status CheckRun(const Plan& plan, const Problem& problem, Workspace workspace, i
   ValidProblem checked;
   FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
   FOVEA_RETURN_IF_ERROR(CheckAgainstPlan(*plan.state(), checked));
-  FOVEA_RETURN_IF_ERROR(CheckData(checked, plan.state()->lengths.data()));
+  const Plan::State& state = *plan.state();
+  FOVEA_RETURN_IF_ERROR(CheckData(checked, state.lengths.data()));
+  if (!state.options.fixed_tables) FOVEA_RETURN_IF_ERROR(CheckTable(checked, state.lengths.data()));
   if (workers < 1) return Invalid("workers = %d, expected 1 or greater", workers);
   const size_t needed = plan.WorkspaceBytes(workers);
   if (workspace.data == nullptr)
@@ -43,6 +45,7 @@ Status Prepare(const Problem& problem, const PlanOptions& options, Plan::State* 
   FOVEA_RETURN_IF_ERROR(CheckOptions(options));
   FOVEA_RETURN_IF_ERROR(MakePlan(checked, plan));
   FOVEA_RETURN_IF_ERROR(CheckData(checked, plan->lengths.data()));
+  FOVEA_RETURN_IF_ERROR(CheckTable(checked, plan->lengths.data()));
   *settled = problem;
   Settle(settled);
   return Status();

@@ -10,21 +10,25 @@
 
 namespace fovea {
 
-// One sequence of the batch as validated: 0 ≤ q_length ≤ queries, 0 ≤ kv_length ≤ its keys; offset
-// as resolved by the contract (step 5).
+// One sequence of the batch as validated: 0 ≤ q_length ≤ queries; offset as resolved by the
+// contract (step 5).
 struct SequenceLengths {
   int64_t q_length = 0;
-  int64_t kv_length = 0;
+  // The positions of the resident keys, 0 ≤ first ≤ end: from 0 on where nothing was dropped.
+  // Columns of masks and biases count from `first`.
+  KeyRange keys;
   int64_t offset = 0;
   int64_t queries = 0;  // rows that exist: Tq, or its own of a packed batch
   // Where its query 0 and its key 0 are: the index on the batch axis and on the third axis of q,
-  // out, lse and of k, v.
+  // out, lse and of k, v. (Of pages and rings: kernels/kv-inl.h.)
   int64_t q_batch = 0, q_first = 0;
   int64_t kv_batch = 0, kv_first = 0;
+
+  int64_t kv_length() const { return keys.end - keys.first; }
 };
 
-// The keys that query i of the sequence sees, 0 ≤ first ≤ end. Offsets and windows may be any
-// int64: sums saturate.
+// The positions of the keys that query i of the sequence sees, within the resident ones, first ≤
+// end. Offsets and windows may be any int64: sums saturate.
 KeyRange VisibleKeys(const SequenceLengths& lengths, Causal causal, const Window& window,
                      int64_t i) noexcept;
 

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "cache.h"
 #include "tree.h"
 
 namespace fovea {
@@ -12,10 +13,7 @@ namespace {
 // Of dk and dv: scratch for a tile of such heads is still a number of bytes.
 constexpr int64_t kMostHeadSize = int64_t{1} << 24;
 
-// Far beyond any key, and small enough for i + offset not to overflow.
-constexpr int64_t kMostOffset = int64_t{1} << 62;
-
-bool IsOffset(int64_t offset) { return offset >= -kMostOffset && offset <= kMostOffset; }
+bool IsOffset(int64_t offset) { return offset >= -kMostPosition && offset <= kMostPosition; }
 
 // The sequences of a packed batch: their number, and the rows of the longest.
 Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t rows,
@@ -39,12 +37,13 @@ Status CheckPacked(const TensorFacts& t, const TensorView& cu_seqlens, int64_t r
   return Status();
 }
 
-// q, k, v and cu_seqlens, which say all sizes.
+// q, k, v, cu_seqlens and pages, which say all sizes.
 Status CheckSizes(const Problem& problem, ProblemSizes* sizes) {
   const TensorFacts q = Facts("q", problem.q), k = Facts("k", problem.k), v = Facts("v", problem.v);
   const bool packed_q = problem.cu_seqlens_q.present(), packed_k = problem.cu_seqlens_k.present();
   ProblemSizes s = {q.shape[0], q.shape[1], k.shape[1], q.shape[2],
-                    k.shape[2], q.shape[3], v.shape[3]};
+                    k.shape[2], q.shape[3], v.shape[3], 0};
+  FOVEA_RETURN_IF_ERROR(CheckCache(problem));
   if (packed_q) {
     FOVEA_RETURN_IF_ERROR(CheckShape(q, 0, 1, "the batch is packed"));
     FOVEA_RETURN_IF_ERROR(CheckPacked(Facts("cu_seqlens_q", problem.cu_seqlens_q),
@@ -60,12 +59,17 @@ Status CheckSizes(const Problem& problem, ProblemSizes* sizes) {
                      sequences + 1, s.B + 1);
     }
   }
-  const int64_t kv_batch = packed_k ? 1 : s.B;
-  const char* const kv_batch_name = packed_k   ? "the batch is packed"
-                                    : packed_q ? "B, the sequences of cu_seqlens_q"
-                                               : "q.shape[0]; a shared batch is stride 0";
-  FOVEA_RETURN_IF_ERROR(CheckShape(k, 0, kv_batch, kv_batch_name));
-  FOVEA_RETURN_IF_ERROR(CheckShape(v, 0, kv_batch, kv_batch_name));
+  if (problem.pages.present()) {
+    FOVEA_RETURN_IF_ERROR(CheckPages(problem, s.B, &s.page, &s.Tk));
+    FOVEA_RETURN_IF_ERROR(CheckShape(v, 0, k.shape[0], "k.shape[0]"));
+  } else {
+    const int64_t kv_batch = packed_k ? 1 : s.B;
+    const char* const kv_batch_name = packed_k   ? "the batch is packed"
+                                      : packed_q ? "B, the sequences of cu_seqlens_q"
+                                                 : "q.shape[0]; a shared batch is stride 0";
+    FOVEA_RETURN_IF_ERROR(CheckShape(k, 0, kv_batch, kv_batch_name));
+    FOVEA_RETURN_IF_ERROR(CheckShape(v, 0, kv_batch, kv_batch_name));
+  }
   FOVEA_RETURN_IF_ERROR(CheckShape(v, 1, s.Hkv, "k.shape[1]"));
   FOVEA_RETURN_IF_ERROR(CheckShape(v, 2, k.shape[2], "k.shape[2]"));
   FOVEA_RETURN_IF_ERROR(CheckShape(k, 3, s.dk, "q.shape[3]"));
@@ -183,13 +187,13 @@ Status CheckScore(const Score& score) {
   return CheckBlockSizes(score.block_map);
 }
 
-Status ReadLength(const char* name, const TensorView& view, int64_t b, int64_t most,
-                  const char* most_name, int64_t* length) {
+Status ReadQueries(const TensorView& q_lengths, int64_t b, int64_t most, const char* most_name,
+                   int64_t* length) {
   *length = most;
-  if (!view.present()) return Status();
-  const int64_t given = ReadInteger(view, b);
+  if (!q_lengths.present()) return Status();
+  const int64_t given = ReadInteger(q_lengths, b);
   if (given < 0 || given > most) {
-    return Invalid("%s[%" PRId64 "] = %" PRId64 ", expected 0 to %" PRId64 " (%s)", name, b, given,
+    return Invalid("q_lengths[%" PRId64 "] = %" PRId64 ", expected 0 to %" PRId64 " (%s)", b, given,
                    most, most_name);
   }
   *length = given;
@@ -259,7 +263,8 @@ Status ReadLengths(const ValidProblem& valid, int64_t b, SequenceLengths* length
   const ProblemSizes& sizes = valid.sizes();
   const Score& score = problem.score;
   int64_t queries = sizes.Tq, keys = sizes.Tk;
-  const char *queries_name = "q.shape[2]", *keys_name = "k.shape[2]";
+  const char* queries_name = "q.shape[2]";
+  const char* keys_name = problem.pages.present() ? "Tk" : "k.shape[2]";
   lengths->q_batch = lengths->kv_batch = b;
   lengths->q_first = lengths->kv_first = 0;
   if (problem.cu_seqlens_q.present()) {
@@ -275,10 +280,8 @@ Status ReadLengths(const ValidProblem& valid, int64_t b, SequenceLengths* length
     keys_name = "its rows in cu_seqlens_k";
   }
   lengths->queries = queries;
-  FOVEA_RETURN_IF_ERROR(
-      ReadLength("q_lengths", score.q_lengths, b, queries, queries_name, &lengths->q_length));
-  FOVEA_RETURN_IF_ERROR(
-      ReadLength("kv_lengths", score.kv_lengths, b, keys, keys_name, &lengths->kv_length));
+  FOVEA_RETURN_IF_ERROR(ReadQueries(score.q_lengths, b, queries, queries_name, &lengths->q_length));
+  FOVEA_RETURN_IF_ERROR(ReadKeys(problem, b, keys, keys_name, &lengths->keys));
   if (score.query_offset.has_value()) {
     lengths->offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
@@ -288,7 +291,7 @@ Status ReadLengths(const ValidProblem& valid, int64_t b, SequenceLengths* length
                      lengths->offset);
   } else {
     lengths->offset =
-        score.causal == Causal::kBottomRight ? lengths->kv_length - lengths->q_length : 0;
+        score.causal == Causal::kBottomRight ? lengths->keys.end - lengths->q_length : 0;
   }
   return Status();
 }
@@ -308,6 +311,13 @@ Status CheckData(const ValidProblem& problem, const SequenceLengths* lengths) no
       }
     }
   }
+  return Status();
+}
+
+Status CheckTable(const ValidProblem& problem, const SequenceLengths* lengths) noexcept {
+  if (!problem->pages.present()) return Status();
+  for (int64_t b = 0; b < problem.sizes().B; ++b)
+    FOVEA_RETURN_IF_ERROR(CheckNumbers(*problem, b, lengths[b].kv_length()));
   return Status();
 }
 

@@ -17,6 +17,7 @@ struct ProblemSizes {
   int64_t B = 0, Hq = 0, Hkv = 0;
   int64_t Tq = 0, Tk = 0;  // of the longest sequence where the batch is packed
   int64_t dk = 0, dv = 0;
+  int64_t page = 0;  // keys of a page; 0: there are none
   int64_t group() const { return Hkv == 0 ? 1 : Hq / Hkv; }
 };
 
@@ -39,7 +40,7 @@ class GivenTensors {
 };
 
 // A problem of the caller's that has passed Validate: the one way to make it. Of its data only
-// cu_seqlens were looked at, which are sizes.
+// cu_seqlens and pages.begins were looked at, which are sizes.
 class ValidProblem {
  public:
   ValidProblem() = default;
@@ -65,6 +66,9 @@ Status ReadLengths(const ValidProblem& problem, int64_t b, SequenceLengths* leng
 // No null data where there are elements, and parents that form a tree. `lengths` are what
 // ReadLengths read, of all sequences.
 Status CheckData(const ValidProblem& problem, const SequenceLengths* lengths) noexcept;
+
+// The numbers of all pages that hold resident keys, likewise.
+Status CheckTable(const ValidProblem& problem, const SequenceLengths* lengths) noexcept;
 
 // What a row says about any tensor: rank, type, sizes of 0 or more, strides that stay countable.
 Status CheckForm(const TensorRow& row, const TensorFacts& t) noexcept;

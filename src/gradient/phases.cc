@@ -111,7 +111,7 @@ void AddChunk(const GradientRun& run, int64_t b, int64_t head, int64_t chunk, in
   Item& forward = item.forward;
   const int64_t rows = lengths.q_length * plan.forward.sizes.group();
   forward.rows = std::min(rows, forward.first_row + s.chunk_rows) - forward.first_row;
-  forward.keys.end = std::min(lengths.kv_length, forward.keys.first + s.chunk_keys);
+  forward.keys.end = std::min(lengths.keys.end, forward.keys.first + s.chunk_keys);
   if (forward.rows > 0 && forward.keys.first < forward.keys.end)
     plan.kernels->add(CallOf(run, s), item, scratch);
 }

@@ -39,7 +39,7 @@ SequenceGradients LaySequence(const GradientPlan::State& plan, const SequenceLen
   const ProblemSizes& sizes = plan.forward.sizes;
   const int64_t lanes = plan.kernels->lanes;
   const int64_t rows = std::max<int64_t>(lengths.q_length * sizes.group(), 1);
-  const int64_t with_sums = std::max<int64_t>(lengths.kv_length, 1);
+  const int64_t with_sums = std::max<int64_t>(lengths.keys.end, 1);
   SequenceGradients s;
   s.keys = keys;
   s.chunks = std::clamp<int64_t>(std::min(rows, with_sums) / kLeastChunk, 1, kMostChunks);

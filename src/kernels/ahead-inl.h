@@ -39,9 +39,11 @@ class PrefetchQueue {
     const int64_t end = std::min((item.first_row + item.rows - 1) / group + 1,
                                  call.lengths[item.sequence].q_length);
     const int64_t heads = from.stride[1] == 0 ? 1 : group;
+    const int64_t column = block.first + block.begin - call.lengths[item.sequence].keys.first;
     for (int64_t h = 0; h < heads && runs_ < kMaxRuns && begin < end; ++h) {
-      AddRun(from.Row(item.sequence, item.kv_head * group + h, begin) + block.first * element,
-             from.stride[2], from.stride[2] == 0 ? 1 : end - begin, block.n * element);
+      AddRun(from.Row(item.sequence, item.kv_head * group + h, begin) + column * element,
+             from.stride[2], from.stride[2] == 0 ? 1 : end - begin,
+             (block.n - block.begin) * element);
     }
   }
 
@@ -123,7 +125,7 @@ HWY_INLINE void AddItem(const KernelCall& call, const Item& item, PrefetchQueue&
       VisibleKeys(call.lengths[item.sequence], problem.score.causal, problem.score.window, begin);
   const int64_t first =
       std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
-  queue.AddBlock(call, item, {first, std::min<int64_t>(g.block_keys, item.keys.end - first)});
+  if (first < item.keys.end) queue.AddBlock(call, item, BlockAt(item, g.block_keys, first));
 }
 
 // What micro-kernels prefetch as they go; Step once at each call of one.
@@ -138,7 +140,7 @@ class Ahead {
     const Geometry& g = job.g;
     block_ = PrefetchQueue();
     if (behind > 0) {
-      const Block next = {block.first + g.block_keys, std::min<int64_t>(g.block_keys, behind)};
+      const Block next = {block.first + g.block_keys, std::min<int64_t>(g.block_keys, behind), 0};
       block_.AddBlock(call, job.item, next);
       block_.AddBias(call.problem->score.bias, call, job.item, next);
       block_.AddBias(call.problem->score.mask, call, job.item, next);

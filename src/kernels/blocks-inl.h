@@ -14,8 +14,8 @@ namespace HWY_NAMESPACE {
 
 constexpr int kMaxTiles = 64;
 
-// The keys between the first and the last block of which some tile sees any; the first is the start
-// of its block.
+// The positions between the first and the last block of which some tile sees any key; the first is
+// the start of its block.
 template <class Engine>
 HWY_INLINE KeyRange VisibleBlocks(const Job& job, const Tile* tiles, int count) {
   const Item& item = job.item;
@@ -23,10 +23,9 @@ HWY_INLINE KeyRange VisibleBlocks(const Job& job, const Tile* tiles, int count) 
   KeyRange keys = {item.keys.end, item.keys.first};
   for (int t = 0; t < count; ++t)
     keys = {std::min(keys.first, tiles[t].any.first), std::max(keys.end, tiles[t].any.end)};
-  keys.first = item.keys.first +
-               (std::max(keys.first, item.keys.first) - item.keys.first) / block_keys * block_keys;
+  keys.first = std::max(keys.first, item.keys.first) / block_keys * block_keys;
   const auto is_seen = [&](int64_t first) {
-    const Block block = {first, std::min(block_keys, item.keys.end - first)};
+    const Block block = BlockAt(item, block_keys, first);
     for (int t = 0; t < count; ++t) {
       const Span span = SpanOf<typename Engine::Lanes>(job, tiles[t], block);
       if (span.first < span.end) return true;
@@ -61,7 +60,7 @@ class BlockWalk {
     const Score& score = job_.call.problem->score;
     const int64_t block_keys = job_.g.block_keys;
     for (; next_ < keys_.end;) {
-      block_ = {next_, std::min(block_keys, job_.item.keys.end - next_)};
+      block_ = BlockAt(job_.item, block_keys, next_);
       next_ += block_keys;
       removes_ = score.function.present();
       parts_ = 0;

@@ -81,7 +81,7 @@ inline HWY_NOINLINE void RemoveMasked(const Job& job, const Part& part, const Br
              [&](int r, int64_t h, int64_t i) { row_of[r] = mask.Row(job.item.sequence, h, i); });
   const float* rows[kMaxTileLanes];
   constexpr int64_t kStep = 4 * kStageColumns;  // keys whose bytes fill the stage
-  for (int64_t from = span.first; from < span.end; from += kStep) {
+  for (int64_t from = std::max(span.first, part.block.begin); from < span.end; from += kStep) {
     const int64_t n = std::min(span.end - from, kStep);
     for (int r = 0; r < g.tile_lanes; ++r) {
       if (r >= tile.count) {
@@ -90,7 +90,7 @@ inline HWY_NOINLINE void RemoveMasked(const Job& job, const Part& part, const Br
         rows[r] = rows[r - 1];
       } else {
         float* staged = w.stage + r * kStageColumns;
-        LoadMaskWords(mask, row_of[r], part.block.first + from, n, staged);
+        LoadMaskWords(mask, row_of[r], job.Column(part.block.first + from), n, staged);
         rows[r] = staged;
       }
     }

@@ -24,7 +24,7 @@ HWY_INLINE GradientRange RowsWithSums(const Job& job) {
           std::min(item.first_row + item.rows, job.sequence.q_length * job.g.group)};
 }
 HWY_INLINE GradientRange KeysWithSums(const Job& job) {
-  return {job.item.keys.first, std::min(job.item.keys.end, job.sequence.kv_length)};
+  return {job.item.keys.first, std::min(job.item.keys.end, job.sequence.keys.end)};
 }
 
 // Σ out·dout − dlse of query i of head h. Channels where out is 0 count nothing, whatever dout is:

@@ -48,7 +48,9 @@ struct Item {
   int64_t kv_head = 0;
   int64_t first_row = 0;
   int64_t rows = 0;  // ≤ tiles · tile_rows
-  KeyRange keys;     // first is a multiple of block_keys
+  // Positions. Blocks, segments and groups begin at multiples of their lengths, counted from
+  // position 0; what of its first block lies before keys.first is not resident.
+  KeyRange keys;
   // null: the item writes out and lse; else a split's state: out[rows][dv], m[rows], l[rows]
   float* partial = nullptr;
   bool takes_sink = true;  // one item of a split row block counts the sink
@@ -63,6 +65,8 @@ struct KernelCall {
   const SequenceLengths* lengths = nullptr;  // [B]
   Geometry geometry;
   float scale = 1;
+  // Keys lie in pages or in a ring: a sequence's may be more than one run of rows.
+  bool in_runs = false;
   MaskMap mask_map;
   MaskMap bias_map;
   QueryTrees trees;

@@ -34,7 +34,7 @@ HWY_INLINE TileQueries TileQueriesOf(const Job& job, const Tile& tile) {
   return {{h, h + group}, tile.first_row / group, last};
 }
 
-// What the map of score.mask or score.bias leaves of the keys.
+// What the map of score.mask or score.bias leaves of the keys, which are columns of it.
 inline HWY_NOINLINE Seen SeenThroughMap(const Job& job, const MaskMap& map,
                                         const TileQueries& queries, const KeyRange& keys) {
   Seen seen = {keys.end, keys.first, true};
@@ -52,7 +52,7 @@ inline HWY_NOINLINE Seen SeenThroughMap(const Job& job, const MaskMap& map,
   return seen;
 }
 
-// What score.block_map leaves of the keys.
+// What score.block_map leaves of the keys, likewise.
 inline HWY_NOINLINE Seen SeenThroughBlockMap(const Job& job, const TileQueries& queries,
                                              const KeyRange& keys) {
   const BlockMap& map = job.call.problem->score.block_map;
@@ -109,18 +109,19 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
     const bool in_tree = score.parents.present() && keys.end > job.sequence.offset;
     if (has_map || has_bias_map || score.block_map.visible.present() || in_tree) {
       const TileQueries queries = TileQueriesOf(job, tile);
-      const KeyRange whole = keys;
+      const KeyRange whole = keys, columns = {job.Column(keys.first), job.Column(keys.end)};
+      const int64_t origin = job.sequence.keys.first;  // of columns
       const auto cut = [&](const Seen& seen) {
         span.masked = span.masked || !seen.all;
-        keys = {std::max(keys.first, seen.first), std::min(keys.end, seen.end)};
+        keys = {std::max(keys.first, origin + seen.first), std::min(keys.end, origin + seen.end)};
       };
-      if (has_map) cut(SeenThroughMap(job, call.mask_map, queries, whole));
+      if (has_map) cut(SeenThroughMap(job, call.mask_map, queries, columns));
       if (has_bias_map) {
-        const Seen seen = SeenThroughMap(job, call.bias_map, queries, whole);
+        const Seen seen = SeenThroughMap(job, call.bias_map, queries, columns);
         span.biased = span.biased || !seen.all;
-        keys = Intersection(keys, {seen.first, seen.end});
+        keys = Intersection(keys, {origin + seen.first, origin + seen.end});
       }
-      if (score.block_map.visible.present()) cut(SeenThroughBlockMap(job, queries, whole));
+      if (score.block_map.visible.present()) cut(SeenThroughBlockMap(job, queries, columns));
       if (in_tree) {
         bool all;
         keys = Intersection(keys, SeenThroughTree(job, queries.first, queries.last, whole, &all));

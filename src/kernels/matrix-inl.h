@@ -29,6 +29,17 @@ HWY_INLINE void FillMatrix(const Job& job, const Tile* tiles, int count, float v
   }
 }
 
+// S of the span, or what of it is resident, to the front of the span.
+template <class Lanes>
+HWY_NOINLINE void DropAbsent(const Part& part) {
+  const Span& span = part.span;
+  const int64_t block_keys = part.g->block_keys;
+  for (int64_t key = part.block.begin, to = span.first; key < span.end; ++key, ++to) {
+    for (int64_t r = 0; r < part.tile->count; ++r)
+      part.s[Lanes::Index(r, to, block_keys)] = part.s[Lanes::Index(r, key, block_keys)];
+  }
+}
+
 // S of the span → call.matrix.
 template <class Engine>
 HWY_INLINE void StoreScores(const Job& job, const Part& part) {
@@ -38,9 +49,12 @@ HWY_INLINE void StoreScores(const Job& job, const Part& part) {
   float* ones = job.w.row_values;
   std::fill_n(ones, g.tile_lanes, 1.0f);
   Destination out = OutputOf(job, *part.tile, *job.call.matrix, job.item.sequence, 0);
-  for (int r = 0; r < out.count; ++r) out.row[r] += (part.block.first + span.first) * out.stride;
-  Lanes::ToRows(part.s + Lanes::Index(0, span.first, g.block_keys), span.end - span.first,
-                g.block_keys, ones, out);
+  const int64_t first = std::max(span.first, part.block.begin);
+  if (first != span.first) DropAbsent<Lanes>(part);
+  for (int r = 0; r < out.count; ++r)
+    out.row[r] += job.Column(part.block.first + first) * out.stride;
+  Lanes::ToRows(part.s + Lanes::Index(0, span.first, g.block_keys), span.end - first, g.block_keys,
+                ones, out);
 }
 
 // S = exp(S − m) / l with the final m and l.

@@ -22,8 +22,9 @@ HWY_INLINE VF Biased(VF s, VF b) {
 }
 
 // S += a row of keys for every row of the tile. `row_of[r]` tells rows apart: those with the same
-// one repeat, and are loaded once. load(row, key, n, to) gives n elements from `key` of the block
-// on, −inf where it removes; `stage` holds tile_lanes · kStageColumns floats.
+// one repeat, and are loaded once. load(row, column, n, to) gives n elements from `column` on, −inf
+// where it removes; `stage` holds tile_lanes · kStageColumns floats. Keys that are not resident
+// have no column: 0.
 template <class Lanes, class RowId, class Load>
 HWY_INLINE void AddRows(const Job& job, const Part& part, const RowId* row_of, const Load& load) {
   const Geometry& g = job.g;
@@ -39,8 +40,11 @@ HWY_INLINE void AddRows(const Job& job, const Part& part, const RowId* row_of, c
       } else if (r > 0 && row_of[r] == row_of[r - 1]) {
         rows[r] = rows[r - 1];
       } else {
-        rows[r] = w.stage + r * kStageColumns;
-        load(row_of[r], key, n, w.stage + r * kStageColumns);
+        float* const staged = w.stage + r * kStageColumns;
+        const int64_t absent = std::clamp<int64_t>(part.block.begin - key, 0, n);
+        std::fill_n(staged, absent, 0.0f);
+        rows[r] = staged;
+        load(row_of[r], job.Column(part.block.first + key + absent), n - absent, staged + absent);
       }
     }
     Lanes::WithRows(rows, tile.count, key, n, g.block_keys, part.s,
@@ -83,7 +87,6 @@ struct ScaledRow {
 template <class Lanes>
 inline HWY_NOINLINE void AddBias(const Job& job, const Part& part, const Broadcast& from,
                                  const BiasUse& use) {
-  const Block& block = part.block;
   ScaledRow row_of[kMaxTileLanes];
   ForEachRow(job, *part.tile, [&](int r, int64_t h, int64_t i) {
     row_of[r] = {from.Row(job.item.sequence, h, i), use.scales == nullptr ? 1.0f : use.scales[r]};
@@ -93,12 +96,11 @@ inline HWY_NOINLINE void AddBias(const Job& job, const Part& part, const Broadca
   // Always staged: rows of a bias tend to be a multiple of 4 KiB apart, and a transpose would read
   // each of their lines several times.
   AddRows<Lanes>(job, part, row_of,
-                 [&](const ScaledRow& scaled, int64_t key, int64_t n, float* staged) HWY_ATTR {
+                 [&](const ScaledRow& scaled, int64_t column, int64_t n, float* staged) HWY_ATTR {
                    if (copies) {
-                     CopyBytes(scaled.row + (block.first + key) * from.stride[3],
-                               n * from.stride[3], staged);
+                     CopyBytes(scaled.row + column * from.stride[3], n * from.stride[3], staged);
                    } else {
-                     LoadFrom(from, scaled.row, block.first + key, n, staged);
+                     LoadFrom(from, scaled.row, column, n, staged);
                    }
                    if (changes) UseBias(use, scaled.scale, n, staged);
                  });
@@ -108,16 +110,15 @@ inline HWY_NOINLINE void AddBias(const Job& job, const Part& part, const Broadca
 template <class Lanes>
 inline HWY_NOINLINE void RemoveByBlockMap(const Job& job, const Part& part) {
   const BlockMap& map = job.call.problem->score.block_map;
-  const Block& block = part.block;
   const Broadcast visible = BroadcastView(map.visible);
   const char* row_of[kMaxTileLanes];
   ForEachRow(job, *part.tile, [&](int r, int64_t h, int64_t i) {
     row_of[r] = visible.Row(job.item.sequence, h, i / map.queries);
   });
-  AddRows<Lanes>(job, part, row_of, [&](const char* row, int64_t key, int64_t n, float* staged) {
-    for (int64_t j = block.first + key, end = j + n; j < end;) {
+  AddRows<Lanes>(job, part, row_of, [&](const char* row, int64_t column, int64_t n, float* staged) {
+    for (int64_t j = column, end = j + n; j < end;) {
       const int64_t next = std::min((j / map.keys + 1) * map.keys, end);
-      std::fill(staged + (j - block.first - key), staged + (next - block.first - key),
+      std::fill(staged + (j - column), staged + (next - column),
                 ValueAt(visible, row, j / map.keys));
       j = next;
     }
@@ -127,11 +128,13 @@ inline HWY_NOINLINE void RemoveByBlockMap(const Job& job, const Part& part) {
 // S += a bias or mask of which every row of the tile sees the same one. `row` has room for whole
 // vectors.
 template <class Lanes>
-HWY_INLINE void AddKeyBias(const Part& part, const Broadcast& from, const char* from_row,
-                           const BiasUse& use, float* HWY_RESTRICT row) {
+HWY_INLINE void AddKeyBias(const Job& job, const Part& part, const Broadcast& from,
+                           const char* from_row, const BiasUse& use, float* HWY_RESTRICT row) {
   const Span& span = part.span;
   const int64_t n = span.end - span.first;
-  LoadFrom(from, from_row, part.block.first + span.first, n, row + span.first);
+  const int64_t first = std::max(span.first, part.block.begin);
+  std::fill(row + span.first, row + first, 0.0f);
+  LoadFrom(from, from_row, job.Column(part.block.first + first), span.end - first, row + first);
   if (use.scales != nullptr || use.only_removes)
     UseBias(use, use.scales == nullptr ? 1.0f : use.scales[0], n, row + span.first);
   for (int64_t key = span.end; key % Lanes::kKeyStep != 0; ++key) row[key] = 0.0f;
@@ -148,7 +151,7 @@ HWY_INLINE void AddView(const Job& job, const Part& part, const TensorView& view
   const Broadcast from = BroadcastView(view);
   const bool one_head = group == 1 || (from.stride[1] == 0 && use.scales == nullptr);
   if (from.stride[2] == 0 && one_head) {
-    return AddKeyBias<Lanes>(part, from, from.Row(item.sequence, item.kv_head * group, 0), use,
+    return AddKeyBias<Lanes>(job, part, from, from.Row(item.sequence, item.kv_head * group, 0), use,
                              job.w.mask_words);
   }
   if constexpr (Lanes::kKeyStep == 1) {

@@ -102,8 +102,9 @@ class Removals {
     }
   }
 
-  // Of row r, which is query i of head h, and key j.
-  HWY_INLINE bool Has(int r, int64_t h, int64_t i, int64_t j) const {
+  // Of row r, which is query i of head h, and the key at a position.
+  HWY_INLINE bool Has(int r, int64_t h, int64_t i, int64_t position) const {
+    const int64_t j = job_.Column(position);
     for (int n = 0; n < views_; ++n) {
       const Broadcast& from = view_[n];
       if (from.dtype == DType::kBool ? row_[n][r][j * from.stride[3]] == 0
@@ -113,20 +114,20 @@ class Removals {
     }
     const Score& score = job_.call.problem->score;
     return (score.block_map.visible.present() || score.parents.present()) &&
-           IsRemovedByMapOrTree(h, i, j);
+           IsRemovedByMapOrTree(h, i, position);
   }
 
  private:
-  HWY_NOINLINE bool IsRemovedByMapOrTree(int64_t h, int64_t i, int64_t j) const {
+  HWY_NOINLINE bool IsRemovedByMapOrTree(int64_t h, int64_t i, int64_t position) const {
     const Score& score = job_.call.problem->score;
     const BlockMap& map = score.block_map;
     if (map.visible.present()) {
       const Broadcast visible = BroadcastView(map.visible);
-      if (ValueAt(visible, visible.Row(job_.item.sequence, h, i / map.queries), j / map.keys) !=
-          0.0f)
+      if (ValueAt(visible, visible.Row(job_.item.sequence, h, i / map.queries),
+                  job_.Column(position) / map.keys) != 0.0f)
         return true;
     }
-    const int64_t node = j - job_.sequence.offset;
+    const int64_t node = position - job_.sequence.offset;
     return score.parents.present() && node >= 0 &&
            !job_.call.trees.Sees(job_.item.sequence, i, node);
   }

@@ -21,16 +21,17 @@ namespace HWY_NAMESPACE {
 template <class Engine>
 HWY_INLINE BlockRows TakeRows(const Job& job, const TensorView& view, const Block& block,
                               float* copy) {
-  const KeyRun run = RunFrom(job.call, job.item, view, block.first);
+  const KeyRun run = RunFrom(job.call, job.item, view, block.first + block.begin);
   const bool aliased =
       Engine::kAliasing != 0 && run.row_stride != 0 && run.row_stride % Engine::kAliasing == 0;
   if ((Engine::kReadsNarrow ? IsVectorType(view.dtype) : view.dtype == DType::kF32) &&
-      run.n >= block.n && IsPlain(view.dtype, view.stride[3], run.row_stride, run.row) &&
-      !aliased) {
+      block.begin == 0 && run.n >= block.n &&
+      IsPlain(view.dtype, view.stride[3], run.row_stride, run.row) && !aliased) {
     return {run.row, run.row_stride / SizeOf(view.dtype), view.dtype};
   }
   const int64_t d = view.shape[3];
   const int64_t stride = CopiedStride(d);
+  std::fill_n(copy, block.begin * stride, 0.0f);
   ForEachRun(job.call, job.item, view, block, [&](const KeyRun& some, int64_t j) {
     LoadRows({some.row, view.dtype, view.stride[3], some.row_stride}, some.n, 0, d,
              copy + j * stride, stride);

@@ -180,9 +180,10 @@ struct BF16Operands {
 
   static HWY_INLINE Keys TakeKeys(const Job& job, const Block& block) {
     const TensorView& view = job.call.problem->k;
-    const KeyRun run = RunFrom(job.call, job.item, view, block.first);
+    const KeyRun run = RunFrom(job.call, job.item, view, block.first + block.begin);
     const bool aliased = run.row_stride != 0 && run.row_stride % kTileAliasing == 0;
-    if (run.n >= block.n && view.stride[3] == 2 && !aliased) return {run.row, run.row_stride};
+    if (block.begin == 0 && run.n >= block.n && view.stride[3] == 2 && !aliased)
+      return {run.row, run.row_stride};
     const int64_t dk = job.g.dk, stride = KeyStride(dk);
     char* copy = reinterpret_cast<char*>(job.w.k);
     KeyWalk walk(job, view, block);

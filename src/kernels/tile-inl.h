@@ -18,11 +18,20 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Keys [first, first + n) of a sequence.
+// Keys at positions [first, first + n) of a sequence, of which `first` is a multiple of a block's
+// length. Those before first + begin are not resident: they have no rows, and position removes
+// them. begin < n.
 struct Block {
   int64_t first;
   int64_t n;
+  int64_t begin;
 };
+
+// The block at position `first` of an item, first < item.keys.end.
+HWY_INLINE Block BlockAt(const Item& item, int64_t block_keys, int64_t first) {
+  return {first, std::min(block_keys, item.keys.end - first),
+          std::max<int64_t>(item.keys.first - first, 0)};
+}
 
 // Rows of K or V, keys of a block: the caller's or copied ones, of a type of WithVectorType.
 struct BlockRows {
@@ -98,6 +107,9 @@ struct Job {
   const Geometry& g;
   const SequenceLengths& sequence;
   Scratch w;
+
+  // The column of a key in biases, masks, maps and matrices, which count resident keys.
+  int64_t Column(int64_t position) const { return position - sequence.keys.first; }
   // What V is multiplied by. Not 1 where sums of p·v are mended (kernels/mend-inl.h).
   float value_scale = 1;
 };

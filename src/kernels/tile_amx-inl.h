@@ -240,11 +240,11 @@ struct TileAmxEngine : TileBF16Engine<kVectors> {
 
   static HWY_INLINE WordRows TakeKeys(const Job& job, const Block& block) {
     const TensorView& view = job.call.problem->k;
-    const KeyRun run = RunFrom(job.call, job.item, view, block.first);
+    const KeyRun run = RunFrom(job.call, job.item, view, block.first + block.begin);
     const int64_t dk = job.g.dk;
     const bool aliased = run.row_stride % kTileAliasing == 0;
-    if (run.n >= block.n && view.stride[3] == 2 && dk % kAmxStep == 0 && block.n % kAmxRows == 0 &&
-        !aliased)
+    if (block.begin == 0 && run.n >= block.n && view.stride[3] == 2 && dk % kAmxStep == 0 &&
+        block.n % kAmxRows == 0 && !aliased)
       return {run.row, run.row_stride};
     const int64_t stride = KeyStride(dk), rest = 2 * (Channels(dk) - dk);
     char* copy = reinterpret_cast<char*>(job.w.k);

@@ -22,6 +22,12 @@ Status CheckFacts(const PlannedFact (&facts)[N]) {
   return Status();
 }
 
+const char* NameOfTk(const ValidProblem& problem) {
+  return problem->cu_seqlens_k.present() ? "the longest of cu_seqlens_k"
+         : problem->pages.present()      ? "Tk of pages"
+                                         : "k.shape[2]";
+}
+
 // Ranks, and so which tensors are present, and types.
 Status CheckTensors(const Problem& problem, const Problem& bound) {
   struct Difference {
@@ -54,12 +60,19 @@ Status CheckBound(const Plan::State& plan, const ValidProblem& problem) {
       {"k.shape[1]", s.Hkv, p.Hkv},
       {"q.shape[3]", s.dk, p.dk},
       {"v.shape[3]", s.dv, p.dv},
+      {"k.shape[2] (keys of a page)", s.page, p.page},
+      {"ring", problem->ring, plan.bound.ring},
       {"score_stage", static_cast<int64_t>(problem->score_stage),
        static_cast<int64_t>(plan.bound.score_stage)},
       {"function (0: none)", problem->score.function.present(),
        plan.bound.score.function.present()}};
   FOVEA_RETURN_IF_ERROR(CheckFacts(facts));
   return CheckTensors(*problem, plan.bound);
+}
+
+// What kv_lengths says: of a ring, where its keys end.
+int64_t KeysOf(const ValidProblem& problem, const SequenceLengths& lengths) {
+  return problem->ring ? lengths.keys.end : lengths.kv_length();
 }
 
 // Lengths, offsets and starts of all sequences.
@@ -71,12 +84,14 @@ Status CheckLengths(const Plan::State& plan, const ValidProblem& problem) {
     const PlannedFact facts[] = {
         {"cu_seqlens_q", given.q_first, planned.q_first},
         {"cu_seqlens_k", given.kv_first, planned.kv_first},
+        {"key_offsets", problem->ring ? 0 : given.keys.first,
+         problem->ring ? 0 : planned.keys.first},
         {"the rows of cu_seqlens_q", given.queries, planned.queries},
         {"q_lengths", given.q_length, planned.q_length},
         {problem->score.kv_lengths.present() || !problem->cu_seqlens_k.present()
              ? "kv_lengths"
              : "the rows of cu_seqlens_k",
-         given.kv_length, planned.kv_length},
+         KeysOf(problem, given), KeysOf(problem, planned)},
         {problem->score.query_offsets.present() ? "query_offsets" : "query_offset", given.offset,
          planned.offset}};
     for (const PlannedFact& fact : facts) {
@@ -100,6 +115,7 @@ void BindProblem(const ValidProblem& problem, Plan::State* plan) noexcept {
       *problem, plan->bound);
   plan->bound.score_stage = problem->score_stage;
   plan->bound.score.function = problem->score.function;
+  plan->bound.ring = problem->ring;
   BindSizes(problem, plan);
 }
 
@@ -109,6 +125,7 @@ void BindSizes(const ValidProblem& problem, Plan::State* plan) noexcept {
   plan->bound.score.causal = problem->score.causal;
   plan->bound.score.window = problem->score.window;
   for (int n = 0; n < kMaps; ++n) plan->maps[n].layout = MapLayoutOf(kMapSources[n], problem);
+  plan->fixed_pages = plan->options.fixed_tables ? problem->k.shape[0] : 0;
 }
 
 Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcept {
@@ -117,8 +134,8 @@ Status CheckUpdate(const Plan::State& plan, const ValidProblem& problem) noexcep
     return Invalid("q.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", s.Tq,
                    room.Tq);
   if (s.Tk > room.Tk)
-    return Invalid("k.shape[2] = %" PRId64 ", expected at most %" PRId64 " (the plan's room)", s.Tk,
-                   room.Tk);
+    return Invalid("%s = %" PRId64 ", expected at most %" PRId64 " (the plan's room)",
+                   NameOfTk(problem), s.Tk, room.Tk);
   FOVEA_RETURN_IF_ERROR(CheckBound(plan, problem));
   for (int n = 0; n < kMaps; ++n) {
     const MapSource& source = kMapSources[n];
@@ -155,7 +172,9 @@ Status CheckAgainstPlan(const Plan::State& plan, const ValidProblem& problem) no
   const Score &score = problem->score, &bound = plan.bound.score;
   const PlannedFact facts[] = {
       {problem->cu_seqlens_q.present() ? "the longest of cu_seqlens_q" : "q.shape[2]", s.Tq, p.Tq},
-      {problem->cu_seqlens_k.present() ? "the longest of cu_seqlens_k" : "k.shape[2]", s.Tk, p.Tk},
+      {NameOfTk(problem), s.Tk, p.Tk},
+      {"k.shape[0] (of a fixed table)", plan.options.fixed_tables ? problem->k.shape[0] : 0,
+       plan.fixed_pages},
       {"causal", static_cast<int64_t>(score.causal), static_cast<int64_t>(bound.causal)},
       {"window.left", score.window.left, bound.window.left},
       {"window.right", score.window.right, bound.window.right}};

@@ -95,7 +95,8 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
   const ProblemSizes& sizes = plan.sizes;
   const SequenceLengths& lengths = plan.lengths[static_cast<size_t>(b)];
   const int64_t rows = lengths.q_length * sizes.group();
-  const int64_t keys = std::max<int64_t>(lengths.kv_length, 1);
+  // Positions, not keys: what an evicted cache or a ring has dropped counts.
+  const int64_t keys = std::max<int64_t>(lengths.keys.end, 1);
 
   SequencePlan s;
   s.sequence = b;
@@ -139,7 +140,11 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
     split_keys = std::max(split_keys, CeilDiv(keys, kMostSplits));
     if (options.split_keys > 0) split_keys = std::min(split_keys, options.split_keys);
     s.split_keys = RoundUp(split_keys, g.block_keys);
-    s.splits = CeilDiv(keys, s.split_keys);
+    const int64_t all = CeilDiv(keys, s.split_keys);
+    s.is_split = all > 1;
+    s.skipped_splits =
+        std::max<int64_t>(std::min(lengths.keys.first / s.split_keys, all - 1) - 1, 0);
+    s.splits = all - s.skipped_splits;
   }
   s.pairs =
       VisiblePairs(lengths, plan.bound.score.causal, plan.bound.score.window, 0, lengths.q_length);

@@ -73,13 +73,14 @@ std::string Describe(const Plan::State& state) {
     Append(text,
            "sequence %" PRId64 "  queries %" PRId64 "  keys %" PRId64 "  offset %" PRId64
            "  pairs %.0f\n",
-           s.sequence, l.q_length, l.kv_length, l.offset, s.pairs);
+           s.sequence, l.q_length, l.kv_length(), l.offset, s.pairs);
+    if (l.keys.first > 0) Append(text, "           keys from position %" PRId64 "\n", l.keys.first);
     Append(text,
            "           engine %s  product %s  tile %d rows × %d keys  items %" PRId64 " × %" PRId64
            " rows a KV head  splits %" PRId64 " of %" PRId64 " keys\n",
            fovea::Name(s.engine), fovea::Name(s.product), s.geometry.tile_rows,
            s.geometry.block_keys, s.row_blocks, s.item_rows, s.splits,
-           s.splits > 1 ? s.split_keys : l.kv_length);
+           s.is_split ? s.split_keys : l.kv_length());
   }
   if (state.sequences.size() > kListed)
     Append(text, "           … and %zu more sequences\n", state.sequences.size() - kListed);

@@ -28,6 +28,7 @@ KernelCall CallOf(const RunContext& context, const Geometry& geometry) {
   call.lengths = plan.lengths.data();
   call.geometry = geometry;
   call.scale = *context.problem->score.scale;
+  call.in_runs = context.problem->ring || context.problem->pages.present();
   call.mask_map = MapOf(context, kMapOfMask);
   call.bias_map = MapOf(context, kMapOfBias);
   if (plan.tree_nodes > 0) call.trees = {plan.workspace.Trees(context.workspace), plan.tree_nodes};

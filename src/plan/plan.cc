@@ -66,6 +66,13 @@ void LayMaps(const Problem& problem, Plan::State* plan) {
   plan->workspace.map_bytes = bytes;
 }
 
+// The table that runs will trust. Reads it.
+Status CheckFixedTable(const ValidProblem& problem, const SequenceLengths* lengths) {
+  if (!problem->pages.present()) return Status();
+  FOVEA_RETURN_IF_ERROR(CheckNotNull(Facts("pages.table", problem->pages.table)));
+  return CheckTable(problem, lengths);
+}
+
 // Everything that follows from what is bound and from lengths. Allocates only what the vectors
 // lack.
 void Lay(const Problem& problem, Plan::State* plan) {
@@ -105,6 +112,7 @@ Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   plan->sequences.reserve(sequences);
   plan->lengths.resize(2 * sequences);
   FOVEA_RETURN_IF_ERROR(ReadAllLengths(problem, plan->lengths.data()));
+  if (options.fixed_tables) FOVEA_RETURN_IF_ERROR(CheckFixedTable(problem, plan->lengths.data()));
   Lay(*problem, plan);
   return Status();
 } catch (const std::exception&) {  // bad_alloc, or length_error for more sequences than a vector
@@ -116,6 +124,7 @@ Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept {
   FOVEA_RETURN_IF_ERROR(CheckUpdate(*plan, problem));
   SequenceLengths* const next = plan->lengths.data() + plan->sizes.B;
   FOVEA_RETURN_IF_ERROR(ReadAllLengths(problem, next));
+  if (plan->options.fixed_tables) FOVEA_RETURN_IF_ERROR(CheckFixedTable(problem, next));
   // From here on nothing can fail, so that a refused update leaves the plan as it was.
   std::copy(next, next + plan->sizes.B, plan->lengths.data());
   BindSizes(problem, plan);

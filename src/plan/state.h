@@ -28,9 +28,13 @@ struct SequencePlan {
   int64_t row_blocks = 0;  // of a KV head
   // the same for weights and scores, which have Tq rows even where a packed batch has fewer
   int64_t matrix_blocks = 0;
-  // key ranges of row block 0; more than 1 only when all queries are in it
-  int64_t splits = 1;
+  // Row block 0 is split along the keys: only when all queries are in it. Splits begin at multiples
+  // of split_keys, counted in positions. Those that hold resident keys have an item, and so has the
+  // first one, which takes the sink.
+  bool is_split = false;
   int64_t split_keys = 0;
+  int64_t splits = 1;             // items of row block 0
+  int64_t skipped_splits = 0;     // behind the first one
   bool costly_rows_last = false;  // causal: later rows see more keys
   double pairs = 0;               // visible pairs of one query head
   // Prefix sums over the plan's order.
@@ -40,7 +44,7 @@ struct SequencePlan {
   int64_t first_partial = 0;  // floats
 
   int64_t items_per_head() const { return row_blocks == 0 ? 0 : row_blocks - 1 + splits; }
-  int64_t merges_per_head() const { return row_blocks > 0 && splits > 1 ? 1 : 0; }
+  int64_t merges_per_head() const { return row_blocks > 0 && is_split ? 1 : 0; }
 };
 
 // Of one of kMapSources.
@@ -74,6 +78,7 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   Vector<SequencePlan> sequences;  // [B], by falling cost
   PlannedMap maps[kMaps];
   int64_t map_tasks = 0;   // of the maps that runs fill
+  int64_t fixed_pages = 0;  // in which the numbers of a fixed table lie
   int64_t tree_nodes = 0;  // room for those of each sequence; 0: no trees
   int64_t items = 0, merges = 0, matrix_items = 0;
   WorkspaceLayout workspace;

@@ -24,7 +24,7 @@ Item RowBlock(const Plan::State& plan, const SequencePlan& s, int64_t head, int6
   item.kv_head = head;
   item.first_row = block * s.item_rows;
   item.rows = std::min(s.item_rows, queries * s.geometry.group - item.first_row);
-  item.keys = {0, plan.LengthsOf(s).kv_length};
+  item.keys = plan.LengthsOf(s).keys;
   return item;
 }
 
@@ -82,10 +82,13 @@ Item ItemOf(const Plan::State& plan, int64_t task, float* partials,
   const int64_t head = (task - s.first_item) / s.items_per_head();
   const int64_t index = (task - s.first_item) % s.items_per_head();
   const int64_t queries = plan.LengthsOf(s).queries;
-  if (s.splits == 1) return RowBlock(plan, s, head, InCostOrder(s, s.row_blocks, index), queries);
+  if (!s.is_split) return RowBlock(plan, s, head, InCostOrder(s, s.row_blocks, index), queries);
   if (index >= s.splits) return RowBlock(plan, s, head, index - s.splits + 1, queries);
   Item item = RowBlock(plan, s, head, 0, queries);
-  item.keys = {index * s.split_keys, std::min((index + 1) * s.split_keys, item.keys.end)};
+  const int64_t split = index == 0 ? 0 : index + s.skipped_splits;
+  const KeyRange resident = item.keys;
+  item.keys.first = std::max(split * s.split_keys, resident.first);
+  item.keys.end = std::max(std::min((split + 1) * s.split_keys, resident.end), item.keys.first);
   item.partial = PartialsOf(plan, s, head, item.rows, partials) +
                  index * PartialFloats(item.rows, plan.sizes.dv);
   item.takes_sink = index == 0;

@@ -11,20 +11,19 @@ namespace fovea::reference {
 namespace {
 
 // Where the gradients of one query row go.
-struct Place {
+struct QueryRow {
   int64_t b, h, i, hkv;
 };
 
 // Adds the part of row (b, h, i) to every gradient.
 void AddRow(const Problem& problem, const TensorView& dout, const TensorView& dlse, const Sizes& n,
-            const Place& at, GradientResult* g) {
+            const QueryRow& at, GradientResult* g) {
   const auto [b, h, i, hkv] = at;
   const fovea::Score& score = problem.score;
   const double scale = ScaleOf(problem) * HeadFactor(score.head_scales, h);
   const Row row = ForwardRow(problem, b, h, i);
   const Sequence sequence = SequenceOf(problem, b);
   const Rows& queries = sequence.queries;
-  const Rows& keys = sequence.keys;
   const int64_t qt = queries.first + i;  // where the row lies
   const int64_t query = (queries.batch * n.Hq + h) * problem.q.shape[2] + qt;
 
@@ -46,14 +45,14 @@ void AddRow(const Problem& problem, const TensorView& dout, const TensorView& dl
 
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;
-    const int64_t kt = keys.first + j;
-    const int64_t key = (keys.batch * n.Hkv + hkv) * problem.k.shape[2] + kt;
+    const auto [kb, kt] = PlaceOf(problem, sequence, b, j);
+    const int64_t key = (kb * n.Hkv + hkv) * problem.k.shape[2] + kt;
     const double p = row.weights[j];
 
     double dp = 0;
     for (int64_t c = 0; c < n.dv; ++c) {
       const double d = At(dout, queries.batch, h, qt, c);
-      dp += d * At(problem.v, keys.batch, hkv, kt, c);
+      dp += d * At(problem.v, kb, hkv, kt, c);
       g->dv[key * n.dv + c] += p * d;
     }
     const double ds = p * (dp - delta);
@@ -71,7 +70,7 @@ void AddRow(const Problem& problem, const TensorView& dout, const TensorView& dl
     // x = scale·head_scale·(q·k)
     for (int64_t c = 0; c < n.dk; ++c) {
       const double qc = At(problem.q, queries.batch, h, qt, c);
-      const double kc = At(problem.k, keys.batch, hkv, kt, c);
+      const double kc = At(problem.k, kb, hkv, kt, c);
       g->dq[query * n.dk + c] += dx * scale * kc;
       g->dk[key * n.dk + c] += dx * scale * qc;
       g->dhead_scales[h] += dx * ScaleOf(problem) * qc * kc;

@@ -30,16 +30,16 @@ struct Sum {
 
 // Step 1: s = scale · head_scale_h · (q_i · k_j), the scales inside, so that only the whole product
 // can overflow.
-Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t h, int64_t i,
+Sum ScaledProduct(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i,
                   int64_t hkv, int64_t j) {
   const double scale = ScaleOf(problem) * HeadFactor(problem.score.head_scales, h);
   const Rows& queries = sequence.queries;
-  const Rows& keys = sequence.keys;
+  const Place key = PlaceOf(problem, sequence, b, j);
   Sum s;
   double positive = 0, negative = 0;
   for (int64_t c = 0; c < problem.q.shape[3]; ++c) {
     const double term = scale * At(problem.q, queries.batch, h, queries.first + i, c) *
-                        At(problem.k, keys.batch, hkv, keys.first + j, c);
+                        At(problem.k, key.batch, hkv, key.row, c);
     s.value += term;
     (term > 0 ? positive : negative) += term;
   }
@@ -59,21 +59,21 @@ double ScaledBias(const fovea::Score& score, int64_t b, int64_t h, int64_t i, in
 
 // What the caller's function makes of a score, which is a float to it: called on that one alone.
 float Apply(const ScoreFunction& function, float score, int64_t b, int64_t h, int64_t position,
-            int64_t offset, int64_t j) {
+            int64_t offset, int64_t key_position) {
   ScoreBlock block = {};
   block.size = sizeof(block);
   block.scores = &score;
   block.rows = block.keys = block.row_stride = block.key_stride = 1;
   block.heads = &h;
   block.query_positions = &position;
-  block.first_key_position = j;
+  block.first_key_position = key_position;
   block.sequence = b;
   block.offset = offset;
   function.apply(function.context, &block);
   return score;
 }
 
-// A pair of a query and a key within their lengths, step by step.
+// A pair of a query and a resident key, step by step.
 struct PairScore {
   Sum scaled;            // step 1
   Sum softcapped;        // steps 1 and 2
@@ -83,18 +83,19 @@ struct PairScore {
 PairScore Score(const Problem& problem, const Sequence& sequence, int64_t b, int64_t h, int64_t i,
                 int64_t hkv, int64_t j) {
   const fovea::Score& score = problem.score;
+  const int64_t position = sequence.position + j;
   PairScore pair;
-  Sum s = pair.scaled = ScaledProduct(problem, sequence, h, i, hkv, j);
+  Sum s = pair.scaled = ScaledProduct(problem, sequence, b, h, i, hkv, j);
   if (score.softcap > 0) s.value = score.softcap * std::tanh(s.value / score.softcap);
   pair.softcapped = s;
   if (score.alibi_slopes.present()) {
-    const double distance = std::abs(static_cast<double>(i + sequence.offset - j));
+    const double distance = std::abs(static_cast<double>(i + sequence.offset - position));
     s.Add(-At(score.alibi_slopes, h) * distance);
   }
   if (score.bias.present()) s.Add(ScaledBias(score, b, h, i, j));
   if (score.function.present()) {
     s.value = Apply(score.function, static_cast<float>(s.value), b, h, i + sequence.offset,
-                    sequence.offset, j);
+                    sequence.offset, position);
     s.largest = std::max(s.largest, std::abs(s.value));
     pair.removed = s.value == -kInfinity;
   }
@@ -127,6 +128,12 @@ int64_t Longest(const TensorView& cu_seqlens) {
   return longest;
 }
 
+// Tk of pages.
+int64_t KeysOf(const PageTable& pages, int64_t page) {
+  if (pages.keys > 0) return pages.keys;
+  return page * (pages.begins.present() ? Longest(pages.begins) : pages.table.shape[1]);
+}
+
 // The rows of sequence b in a tensor [B, H, T, d], or [1, H, rows of all sequences, d] with
 // cu_seqlens.
 Rows RowsOf(const TensorView& tensor, const TensorView& cu_seqlens, int64_t b) {
@@ -155,7 +162,9 @@ Sizes SizesOf(const Problem& problem) {
   n.Tq = problem.cu_seqlens_q.present() ? Longest(problem.cu_seqlens_q) : problem.q.shape[2];
   n.dk = problem.q.shape[3];
   n.Hkv = problem.k.shape[1];
-  n.Tk = problem.cu_seqlens_k.present() ? Longest(problem.cu_seqlens_k) : problem.k.shape[2];
+  n.Tk = problem.cu_seqlens_k.present() ? Longest(problem.cu_seqlens_k)
+         : problem.pages.present()      ? KeysOf(problem.pages, problem.k.shape[2])
+                                        : problem.k.shape[2];
   n.dv = problem.v.shape[3];
   return n;
 }
@@ -165,36 +174,53 @@ Sequence SequenceOf(const Problem& problem, int64_t b) {
   Sequence sequence;
   sequence.queries = RowsOf(problem.q, problem.cu_seqlens_q, b);
   sequence.keys = RowsOf(problem.k, problem.cu_seqlens_k, b);
+  if (problem.pages.present()) sequence.keys.count = SizesOf(problem).Tk;
   sequence.q_length =
       score.q_lengths.present() ? IntegerAt(score.q_lengths, b) : sequence.queries.count;
   sequence.kv_length =
       score.kv_lengths.present() ? IntegerAt(score.kv_lengths, b) : sequence.keys.count;
+  if (score.key_offsets.present()) sequence.position = IntegerAt(score.key_offsets, b);
+  if (problem.ring) {  // kv_length counts the keys so far
+    const int64_t resident = std::min(sequence.keys.count, sequence.kv_length);
+    sequence.position = sequence.kv_length - resident;
+    sequence.kv_length = resident;
+  }
   if (score.query_offset) {
     sequence.offset = *score.query_offset;
   } else if (score.query_offsets.present()) {
     sequence.offset = IntegerAt(score.query_offsets, b);
   } else if (score.causal == Causal::kBottomRight) {
-    sequence.offset = sequence.kv_length - sequence.q_length;
+    sequence.offset = sequence.position + sequence.kv_length - sequence.q_length;
   }
   return sequence;
+}
+
+Place PlaceOf(const Problem& problem, const Sequence& sequence, int64_t b, int64_t j) {
+  const PageTable& pages = problem.pages;
+  const int64_t rows = problem.k.shape[2];
+  if (pages.begins.present())
+    return {IntegerAt(pages.table, IntegerAt(pages.begins, b) + j / rows), j % rows};
+  if (pages.present()) return {IntegerAt(pages.table, b, j / rows), j % rows};
+  if (problem.ring) return {b, (sequence.position + j) % rows};
+  return {sequence.keys.batch, sequence.keys.first + j};
 }
 
 // Step 5, and the −inf of step 4. The lengths come first: nothing behind them is read.
 bool Visible(const Problem& problem, int64_t b, int64_t h, int64_t i, int64_t j) {
   const fovea::Score& score = problem.score;
   const Sequence sequence = SequenceOf(problem, b);
-  const int64_t position = i + sequence.offset;
+  const int64_t position = i + sequence.offset, key = sequence.position + j;
   if (i >= sequence.q_length || j >= sequence.kv_length) return false;
-  if (score.causal != Causal::kNone && j > position) return false;
-  if (score.window.left >= 0 && j - position < -score.window.left) return false;
-  if (score.window.right >= 0 && j - position > score.window.right) return false;
+  if (score.causal != Causal::kNone && key > position) return false;
+  if (score.window.left >= 0 && key - position < -score.window.left) return false;
+  if (score.window.right >= 0 && key - position > score.window.right) return false;
   const TensorView& ranges = score.key_ranges;
   if (ranges.present()) {
     const int64_t of = ranges.shape[0] == 1 ? 0 : b;
-    if (j < IntegerAt(ranges, of, i, 0) || j >= IntegerAt(ranges, of, i, 1)) return false;
+    if (key < IntegerAt(ranges, of, i, 0) || key >= IntegerAt(ranges, of, i, 1)) return false;
   }
-  if (score.parents.present() && j >= sequence.offset &&
-      !IsOnPath(score.parents, b, i, j - sequence.offset))
+  if (score.parents.present() && key >= sequence.offset &&
+      !IsOnPath(score.parents, b, i, key - sequence.offset))
     return false;
   const BlockMap& map = score.block_map;
   if (map.visible.present() && BroadcastAt(map.visible, b, h, i / map.queries, j / map.keys) == 0)
@@ -257,7 +283,8 @@ Row ForwardRow(const Problem& problem, int64_t b, int64_t h, int64_t i) {
 
   // 7. out = Σ p_j·v_j, lse = ln(Σ exp(s) + exp(σ))
   const auto value = [&](int64_t j, int64_t c) {
-    return At(problem.v, sequence.keys.batch, hkv, sequence.keys.first + j, c);
+    const Place key = PlaceOf(problem, sequence, b, j);
+    return At(problem.v, key.batch, hkv, key.row, c);
   };
   for (int64_t j = 0; j < n.Tk; ++j) {
     if (!row.visible[j]) continue;  // not 0·v: v may be NaN there

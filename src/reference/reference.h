@@ -29,8 +29,8 @@ Sizes SizesOf(const Problem& problem);
 double ScaleOf(const Problem& problem);
 double HeadFactor(const TensorView& factors, int64_t h);
 
-// Where the rows of one sequence lie in q, out and lse, or in k and v: row t is [batch, head, first
-// + t].
+// Where the rows of one sequence lie in q, out and lse, or, outside of pages and rings, in k and v:
+// row t is [batch, head, first + t].
 struct Rows {
   int64_t batch = 0;
   int64_t first = 0;
@@ -40,13 +40,23 @@ struct Rows {
 // Lengths and offset of one sequence, the defaults resolved.
 struct Sequence {
   int64_t q_length = 0;   // rows at or behind it are padding
-  int64_t kv_length = 0;  // K and V at or behind it do not exist
+  int64_t kv_length = 0;  // resident keys: K and V at or behind it do not exist
+  int64_t position = 0;   // of the first resident key
   int64_t offset = 0;     // position of query 0 among the keys
   Rows queries;           // q_length and padding
   Rows keys;              // kv_length and what does not exist
 };
 Sequence SequenceOf(const Problem& problem, int64_t b);
 
+// Where resident key j of sequence b is in k and v: row [batch, head, row].
+struct Place {
+  int64_t batch = 0;
+  int64_t row = 0;
+};
+Place PlaceOf(const Problem& problem, const Sequence& sequence, int64_t b, int64_t j);
+
+// Keys j are counted from the first resident one of their sequence, here and below.
+//
 // Whether query i of head h sees key j: all that is given must allow the pair, but for a score
 // function, which needs the score. Does not read q, k or v, nor bias, masks, parents and key ranges
 // behind the lengths.

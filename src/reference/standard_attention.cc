@@ -73,7 +73,9 @@ bool StandardAttentionSupports(const Problem& problem) {
   const Score& score = problem.score;
   return IsPlain(problem.q) && IsPlain(problem.k) && IsPlain(problem.v) && IsPlain(problem.out) &&
          !problem.weights.present() && !problem.scores.present() &&
-         !problem.cu_seqlens_q.present() && !problem.cu_seqlens_k.present() && score.softcap == 0 &&
+         !problem.cu_seqlens_q.present() && !problem.cu_seqlens_k.present() &&
+         !problem.pages.present() && !problem.ring && !score.key_offsets.present() &&
+         score.softcap == 0 &&
          !score.head_scales.present() && !score.alibi_slopes.present() && !score.bias.present() &&
          !score.function.present() && !score.key_ranges.present() && !score.mask.present() &&
          !score.block_map.visible.present() && !score.parents.present() && !score.sinks.present() &&
