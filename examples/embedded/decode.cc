@@ -67,8 +67,8 @@ double Expected(const Ring& ring, int64_t h, int64_t c) {
   };
   const int64_t g = h / (kHq / kHkv);
   double sum = 0, weights = 0;
-  for (int64_t j = 0; j < ring.count; ++j) {
-    const int64_t row = (ring.head + j) % ring.capacity;
+  for (int64_t j = ring.first(); j < ring.length; ++j) {
+    const int64_t row = j % ring.capacity;
     double score = 0;
     for (int64_t x = 0; x < kSize; ++x)
       score +=

@@ -13,8 +13,9 @@
 // A second implementation of the same contract as fovea/attention.h, of which it covers: forward
 // attention, q, k, v and out in f32 or f16, causal, window, query offsets, intervals of keys,
 // lengths, head scales, additive bias and its scales, a score function of the caller, groups of
-// query heads that share a KV head, dv ≠ dk, lse; and keys in a ring buffer. Letters: B sequences,
-// Hq query heads, Hkv key/value heads, Tq queries, Tk keys, dk query and key size, dv value size.
+// query heads that share a KV head, dv ≠ dk, lse; and rings of keys, which mean what they mean
+// there. Pages of keys (fovea/cache.h) it has not. Letters: B sequences, Hq query heads, Hkv
+// key/value heads, Tq queries, Tk keys, dk query and key size, dv value size.
 //
 // Decoding with the last 256 tokens:
 //

@@ -66,6 +66,12 @@ std::string Describe(const Plan::State& state) {
            kMapQueries, kMapKeys);
   }
   Append(text, "target     %s\n", fovea::Name(state.target));
+  if (bound.ring) Append(text, "cache      ring of %" PRId64 " rows\n", z.Tk);
+  if (bound.pages.present()) {
+    Append(text, "cache      pages of %" PRId64 " keys, numbers %s, checked %s\n", z.page,
+           bound.pages.begins.present() ? "in one list" : "in rows",
+           state.options.fixed_tables ? "by this plan" : "by each run");
+  }
   constexpr size_t kListed = 8;
   for (size_t x = 0; x < state.sequences.size() && x < kListed; ++x) {
     const SequencePlan& s = state.sequences[x];

@@ -77,9 +77,9 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   Vector<SequenceLengths> lengths;
   Vector<SequencePlan> sequences;  // [B], by falling cost
   PlannedMap maps[kMaps];
-  int64_t map_tasks = 0;   // of the maps that runs fill
+  int64_t map_tasks = 0;    // of the maps that runs fill
   int64_t fixed_pages = 0;  // in which the numbers of a fixed table lie
-  int64_t tree_nodes = 0;  // room for those of each sequence; 0: no trees
+  int64_t tree_nodes = 0;   // room for those of each sequence; 0: no trees
   int64_t items = 0, merges = 0, matrix_items = 0;
   WorkspaceLayout workspace;
   const Phase* phase[kPhaseCount] = {};  // those that have tasks, in order

@@ -75,11 +75,10 @@ bool StandardAttentionSupports(const Problem& problem) {
          !problem.weights.present() && !problem.scores.present() &&
          !problem.cu_seqlens_q.present() && !problem.cu_seqlens_k.present() &&
          !problem.pages.present() && !problem.ring && !score.key_offsets.present() &&
-         score.softcap == 0 &&
-         !score.head_scales.present() && !score.alibi_slopes.present() && !score.bias.present() &&
-         !score.function.present() && !score.key_ranges.present() && !score.mask.present() &&
-         !score.block_map.visible.present() && !score.parents.present() && !score.sinks.present() &&
-         score.window.left < 0 && score.window.right < 0;
+         score.softcap == 0 && !score.head_scales.present() && !score.alibi_slopes.present() &&
+         !score.bias.present() && !score.function.present() && !score.key_ranges.present() &&
+         !score.mask.present() && !score.block_map.visible.present() && !score.parents.present() &&
+         !score.sinks.present() && score.window.left < 0 && score.window.right < 0;
 }
 
 void StandardAttention(const Problem& problem, std::vector<float>* scores) {

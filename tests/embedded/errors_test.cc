@@ -22,7 +22,7 @@ struct Sound {
   embedded::Problem p;
   std::vector<int32_t> lengths = {5, 5}, kv_lengths = {9, 9};
   std::vector<int64_t> offsets = {4, 4};
-  std::vector<Ring> rings = {{9, 3, 9}, {9, 0, 2}};
+  std::vector<Ring> rings = {{9, 12}, {9, 2}};
 
   Sound() {
     p.B = 2, p.Hq = 4, p.Hkv = 2, p.Tq = 5, p.Tk = 9, p.dk = 6, p.dv = 7;
@@ -100,19 +100,14 @@ TEST_F(Embedded, EveryError) {
        [](Sound& s) {
          s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].capacity = 10;
        }},
-      {Error::kRing, "head",
-       [](Sound& s) { s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].head = 9; }},
-      {Error::kRing, "negative head",
+      {Error::kRing, "length",
        [](Sound& s) {
-         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].head = -1;
+         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr;
+         s.rings[1].length = embedded::kMostOffset + 1;
        }},
-      {Error::kRing, "count",
+      {Error::kRing, "negative length",
        [](Sound& s) {
-         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[1].count = 10;
-       }},
-      {Error::kRing, "negative count",
-       [](Sound& s) {
-         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].count = -1;
+         s.p.rings = s.rings.data(), s.p.kv_lengths = nullptr, s.rings[0].length = -1;
        }},
       {Error::kNullData, "q", [](Sound& s) { s.p.q.data = nullptr; }},
       {Error::kNullData, "k", [](Sound& s) { s.p.k.data = nullptr; }},

@@ -237,7 +237,8 @@ TEST_F(Embedded, RescueKeepsWhatIsNotFinite) {
 // A ring that wraps anywhere has the bits of the same keys in order.
 TEST_F(Embedded, ARingHasTheBitsOfRowsInOrder) {
   for (int64_t capacity : {1, 37, 64, 100, 1100}) {
-    for (int64_t head : {int64_t{0}, int64_t{1}, capacity / 3, capacity - 1}) {
+    for (int64_t head :
+         {int64_t{0}, int64_t{1}, capacity / 3, capacity - 1}) {  // row of the oldest
       for (int64_t Tq : {1, 33}) {
         for (DType type : {DType::kF32, DType::kF16}) {
           ProblemSpec spec;
@@ -253,7 +254,7 @@ TEST_F(Embedded, ARingHasTheBitsOfRowsInOrder) {
             for (int64_t c = 0; c < 20; ++c) k.SetAt({0, 0, row, c}, p.k.At({0, 0, j, c}));
             for (int64_t c = 0; c < 18; ++c) v.SetAt({0, 0, row, c}, p.v.At({0, 0, j, c}));
           }
-          const embedded::Ring ring = {capacity, head % capacity, capacity};
+          const embedded::Ring ring = {capacity, capacity + head % capacity};
           const auto converted = Convert(p.problem);
           converted->problem.k = TensorOf<embedded::Tensor>(k.view());
           converted->problem.v = TensorOf<embedded::Tensor>(v.view());

@@ -21,8 +21,9 @@ TEST(EmbeddedRing, PushOverwritesTheOldest) {
   const int64_t want[] = {0, 1, 2, 0, 1, 2, 0};
   for (int64_t n = 0; n < 7; ++n) {
     EXPECT_EQ(ring.Push(), want[n]);
-    EXPECT_EQ(ring.count, std::min<int64_t>(n + 1, 3));
-    EXPECT_EQ(ring.head, n < 3 ? 0 : (n - 2) % 3);
+    EXPECT_EQ(ring.length, n + 1);
+    EXPECT_EQ(ring.count(), std::min<int64_t>(n + 1, 3));
+    EXPECT_EQ(ring.first(), std::max<int64_t>(n - 2, 0));
   }
 }
 
@@ -33,9 +34,11 @@ struct RingSpec {
   Causal causal = Causal::kNone;
   int64_t window_left = -1;
   bool bias = false;
+  // positions beside those of causal and window
+  bool ranges = false, function = false;
 };
 
-// Tokens pushed one by one, each followed by a call whose keys the library sees in order. Rows of
+// Tokens pushed one by one, each followed by a call over a ring that the library has too. Rows of
 // the ring that hold no key are NaN.
 void ExpectRing(const RingSpec& s, uint64_t seed) {
   Random random(seed);
@@ -49,32 +52,26 @@ void ExpectRing(const RingSpec& s, uint64_t seed) {
     }
     if (n % 7 != 0 && n + 3 < s.pushes) continue;
     ProblemSpec spec;
-    spec.Hq = s.Hq, spec.Hkv = s.Hkv, spec.Tq = s.queries, spec.Tk = ring.count, spec.dk = s.dk,
+    spec.Hq = s.Hq, spec.Hkv = s.Hkv, spec.Tq = s.queries, spec.Tk = s.capacity, spec.dk = s.dk,
     spec.dv = s.dv;
     spec.q_type = spec.k_type = spec.v_type = s.type;
     spec.causal = s.causal, spec.window.left = s.window_left;
-    if (s.causal == Causal::kNone) spec.query_offset = ring.count - s.queries;
+    if (s.causal == Causal::kNone) spec.query_offset = ring.length - s.queries;
     if (s.bias) spec.bias = Axes::kHQK;
+    if (s.ranges) spec.key_ranges = DType::kI64;
+    spec.function = s.function;
     RandomProblem p(spec, random.Bits());
-    for (int64_t h = 0; h < s.Hkv; ++h) {
-      for (int64_t j = 0; j < ring.count; ++j) {
-        const int64_t from = (ring.head + j) % s.capacity;
-        for (int64_t c = 0; c < s.dk; ++c) p.k.SetAt({0, h, j, c}, k.At({0, h, from, c}));
-        for (int64_t c = 0; c < s.dv; ++c) p.v.SetAt({0, h, j, c}, v.At({0, h, from, c}));
-      }
-    }
+    p.problem.ring = true;
+    p.problem.score.kv_lengths = View(static_cast<const int64_t*>(&ring.length), {1});
+    p.problem.k = k.view(), p.problem.v = v.view();
     const reference::ForwardResult expected = reference::Forward(p.problem);
     const Status status = Attention(p.problem);
     ASSERT_TRUE(status.ok()) << status.message();
     const std::vector<double> library = reference::ReadAll(p.problem.out);
     p.ResetOutputs();
-    auto converted = Convert(p.problem);
-    embedded::Problem& e = converted->problem;
-    e.query_offset = embedded::kNoOffset;
-    e.Tk = s.capacity;
-    e.k = TensorOf<embedded::Tensor>(k.view()), e.v = TensorOf<embedded::Tensor>(v.view());
-    e.rings = &ring;
-    ASSERT_EQ(Compute(e), Error::kOk);
+    const auto converted = Convert(p.problem);
+    ASSERT_EQ(converted->problem.rings->length, ring.length);
+    ASSERT_EQ(Compute(converted->problem), Error::kOk);
     EXPECT_TRUE(Matches(p.problem, expected)) << "after " << n + 1 << " pushes";
     EXPECT_TRUE(AgreesWithLibrary(p.problem, library, expected)) << "after " << n + 1 << " pushes";
   }
@@ -90,6 +87,7 @@ TEST_F(Embedded, DecodingOverARing) {
     ExpectRing({100, 260, 1, 12, 1, 16, 40, type, Causal::kBottomRight, -1, true}, ++seed);
     ExpectRing({130, 300, 1, 32, 2, 64, 64, type, Causal::kBottomRight, 70, true}, ++seed);
   }
+  ExpectRing({40, 130, 1, 2, 1, 8, 8, DType::kF32, Causal::kNone, -1, false, true, true}, ++seed);
   // A chunk of several queries over a ring.
   ExpectRing({90, 200, 20, 2, 1, 24, 24, DType::kF32, Causal::kBottomRight, 40, false}, ++seed);
 }

@@ -126,17 +126,14 @@ void ExpectRow(const Case& c, int64_t b, int64_t h, int64_t i) {
   const embedded::Problem& p = c.p;
   const int64_t group = p.Hq / p.Hkv, g = h / group;
   const int64_t q_length = p.q_lengths != nullptr ? p.q_lengths[b] : p.Tq;
-  const int64_t keys = p.rings != nullptr        ? p.rings[b].count
+  const int64_t keys = p.rings != nullptr        ? p.rings[b].count()
                        : p.kv_lengths != nullptr ? p.kv_lengths[b]
                                                  : p.Tk;
-  const bool is_last =
-      p.causal == Causal::kBottomRight || (p.rings != nullptr && p.causal == Causal::kNone);
+  const int64_t first = p.rings != nullptr ? p.rings[b].first() : 0;
   const int64_t offset = p.query_offset != embedded::kNoOffset ? p.query_offset
-                         : is_last                             ? keys - q_length
+                         : p.causal == Causal::kBottomRight    ? first + keys - q_length
                                                                : 0;
-  const auto row_of = [&](int64_t j) {
-    return p.rings != nullptr ? (p.rings[b].head + j) % p.Tk : j;
-  };
+  const auto row_of = [&](int64_t n) { return p.rings != nullptr ? (first + n) % p.Tk : n; };
   double scale =
       p.has_scale ? static_cast<double>(p.scale) : 1 / std::sqrt(static_cast<double>(p.dk));
   if (p.head_scales != nullptr) scale *= static_cast<double>(p.head_scales[h]);
@@ -144,8 +141,8 @@ void ExpectRow(const Case& c, int64_t b, int64_t h, int64_t i) {
   std::vector<double> scores;
   std::vector<int64_t> seen;
   double m = -kInf, largest = 0;
-  for (int64_t j = 0; j < keys && i < q_length; ++j) {
-    const int64_t position = i + offset;
+  for (int64_t n = 0; n < keys && i < q_length; ++n) {
+    const int64_t position = i + offset, j = first + n;
     if (p.causal != Causal::kNone && j > position) continue;
     if (p.window_left >= 0 && j < position - p.window_left) continue;
     if (p.window_right >= 0 && j > position + p.window_right) continue;
@@ -154,11 +151,11 @@ void ExpectRow(const Case& c, int64_t b, int64_t h, int64_t i) {
       continue;
     double s = 0, partial = 0;
     for (int64_t x = 0; x < p.dk; ++x) {
-      s += scale * At(p.q, b, h, i, x) * At(p.k, b, g, row_of(j), x);
+      s += scale * At(p.q, b, h, i, x) * At(p.k, b, g, row_of(n), x);
       partial = std::max(partial, std::fabs(s));
     }
     if (p.bias.data != nullptr) {
-      const double bias = At(p.bias, b, h, i, j);
+      const double bias = At(p.bias, b, h, i, n);
       if (bias == -kInf) continue;
       const double by = p.bias_scales != nullptr ? static_cast<double>(p.bias_scales[h]) : 1;
       s += std::clamp(by * bias, -kMost, kMost);
@@ -170,7 +167,7 @@ void ExpectRow(const Case& c, int64_t b, int64_t h, int64_t i) {
     }
     largest = std::max({largest, partial, std::fabs(s)});
     m = std::max(m, s);
-    scores.push_back(s), seen.push_back(j);
+    scores.push_back(s), seen.push_back(n);
   }
 
   const size_t row = static_cast<size_t>((b * p.Hq + h) * p.Tq + i);
@@ -242,8 +239,7 @@ TEST_F(Embedded, StepsOfTheScoreInAnyCombination) {
     if (random.Chance(0.2)) p.query_offset = random.Between(-20, 100);
     if (random.Chance(0.3)) p.q_lengths = lengths(c.q_lengths, Tq);
     if (random.Chance(0.2)) {
-      for (int64_t b = 0; b < B; ++b)
-        c.rings.push_back({Tk, random.Below(Tk), random.Between(0, Tk)});
+      for (int64_t b = 0; b < B; ++b) c.rings.push_back({Tk, random.Between(0, 3 * Tk)});
       p.rings = c.rings.data();
     } else if (random.Chance(0.3)) {
       p.kv_lengths = lengths(c.kv_lengths, Tk);

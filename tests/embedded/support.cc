@@ -37,7 +37,8 @@ bool IsCovered(const Problem& p) {
          (!p.out.present() || IsType(p.out.dtype)) && s.softcap == 0 && !s.alibi_slopes.present() &&
          (!s.bias.present() || IsType(s.bias.dtype)) && !s.mask.present() &&
          !s.block_map.visible.present() && !s.parents.present() && !s.sinks.present() &&
-         !p.cu_seqlens_q.present() && !p.cu_seqlens_k.present();
+         !p.cu_seqlens_q.present() && !p.cu_seqlens_k.present() && !p.pages.present() &&
+         !s.key_offsets.present();
 }
 
 std::unique_ptr<Converted> Convert(const Problem& p) {
@@ -78,6 +79,12 @@ std::unique_ptr<Converted> Convert(const Problem& p) {
   e.query_offset = s.query_offset.value_or(embedded::kNoOffset);
   if (s.q_lengths.present()) e.q_lengths = read(s.q_lengths, converted->q_lengths);
   if (s.kv_lengths.present()) e.kv_lengths = read(s.kv_lengths, converted->kv_lengths);
+  if (p.ring) {
+    for (int64_t b = 0; b < e.B; ++b)
+      converted->rings.push_back({e.Tk, e.kv_lengths == nullptr ? e.Tk : e.kv_lengths[b]});
+    e.rings = converted->rings.data();
+    e.kv_lengths = nullptr;
+  }
   if (s.query_offsets.present()) e.query_offsets = read(s.query_offsets, converted->offsets);
   return converted;
 }

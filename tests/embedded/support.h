@@ -47,6 +47,7 @@ class Embedded : public ::testing::Test {
 struct Converted {
   embedded::Problem problem;
   std::vector<int32_t> q_lengths, kv_lengths;
+  std::vector<embedded::Ring> rings;
   std::vector<int64_t> offsets;
   std::vector<float> head_scales, bias_scales;
 };

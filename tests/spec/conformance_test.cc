@@ -164,12 +164,12 @@ class Spoilt {
   Spoilt(const Spoilt&) = delete;
   Spoilt& operator=(const Spoilt&) = delete;
 
-  void SetKey(int64_t b, int64_t hkv, int64_t j, float value) {
-    SetRow(k_, b, hkv, j, sizes_.dk, value);
+  void SetKey(const reference::Place& place, int64_t hkv, float value) {
+    SetRow(k_, place, hkv, sizes_.dk, value);
   }
   // The first `channels` of a row of V.
-  void SetValue(int64_t b, int64_t hkv, int64_t j, int64_t channels, float value) {
-    SetRow(v_, b, hkv, j, channels, value);
+  void SetValue(const reference::Place& place, int64_t hkv, int64_t channels, float value) {
+    SetRow(v_, place, hkv, channels, value);
   }
 
   Problem problem;
@@ -180,19 +180,20 @@ class Spoilt {
     copy.Fill([values = reference::ReadAll(view), n = size_t{0}]() mutable { return values[n++]; });
     return copy;
   }
-  static void SetRow(OwnedTensor& tensor, int64_t b, int64_t hkv, int64_t j, int64_t channels,
-                     float value) {
-    for (int64_t c = 0; c < channels; ++c) tensor.SetAt({b, hkv, j, c}, static_cast<double>(value));
+  static void SetRow(OwnedTensor& tensor, const reference::Place& place, int64_t hkv,
+                     int64_t channels, float value) {
+    for (int64_t c = 0; c < channels; ++c)
+      tensor.SetAt({place.batch, hkv, place.row, c}, static_cast<double>(value));
   }
 
   reference::Sizes sizes_;
   OwnedTensor k_, v_;
 };
 
-// Which rows see which keys.
+// Which rows see which keys. A key of a page that sequences share is one for each of them.
 class Sight {
  public:
-  explicit Sight(const Problem& problem) : n(reference::SizesOf(problem)) {
+  explicit Sight(const Problem& problem) : n(reference::SizesOf(problem)), problem_(problem) {
     for (int64_t b = 0; b < n.B; ++b) {
       for (int64_t h = 0; h < n.Hq; ++h) {
         for (int64_t i = 0; i < n.Tq; ++i) {
@@ -215,6 +216,48 @@ class Sight {
     }
     return viewers;
   }
+  bool Exists(int64_t b, int64_t j) const {
+    return j < reference::SequenceOf(problem_, b).kv_length;
+  }
+  reference::Place PlaceOf(int64_t b, int64_t j) const {
+    return reference::PlaceOf(problem_, reference::SequenceOf(problem_, b), b, j);
+  }
+  // Calls f(b, j) for all keys that lie where key j of sequence b does: that one, and those of
+  // sequences that share its page.
+  template <class F>
+  void ForEachSharing(int64_t b, int64_t j, const F& f) const {
+    if (!problem_.pages.present()) return f(b, j);
+    const reference::Place place = PlaceOf(b, j);
+    for (int64_t other = 0; other < n.B; ++other) {
+      for (int64_t key = 0; key < n.Tk && Exists(other, key); ++key) {
+        const reference::Place there = PlaceOf(other, key);
+        if (there.batch == place.batch && there.row == place.row) f(other, key);
+      }
+    }
+  }
+  // Calls f(place, hkv) for the rows of K and V that nobody sees.
+  template <class F>
+  void ForEachDeadPlace(const F& f) const {
+    const int64_t batches = problem_.k.shape[0], rows = problem_.k.shape[2];
+    std::vector<bool> seen(static_cast<size_t>(batches * n.Hkv * rows));
+    const auto number = [&](const reference::Place& place, int64_t hkv) {
+      return static_cast<size_t>((place.batch * n.Hkv + hkv) * rows + place.row);
+    };
+    for (int64_t b = 0; b < n.B; ++b) {
+      for (int64_t j = 0; j < n.Tk && Exists(b, j); ++j) {
+        for (int64_t hkv = 0; hkv < n.Hkv; ++hkv) {
+          if (Viewers(b, hkv, j) != 0) seen[number(PlaceOf(b, j), hkv)] = true;
+        }
+      }
+    }
+    for (int64_t batch = 0; batch < batches; ++batch) {
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t hkv = 0; hkv < n.Hkv; ++hkv) {
+          if (!seen[number({batch, row}, hkv)]) f(reference::Place{batch, row}, hkv);
+        }
+      }
+    }
+  }
   // The key with the fewest viewers, one at least, but not seen by all rows; −1 if there is none.
   int64_t RarelySeenKey(int64_t b, int64_t hkv) const {
     const int64_t rows = n.Hq / n.Hkv * n.Tq;
@@ -229,21 +272,17 @@ class Sight {
   const reference::Sizes n;
 
  private:
+  const Problem& problem_;
   std::vector<bool> visible_;
 };
 
 TEST_P(Conformance, NanInDeadKeys) {
   const Sight sight(case_.problem);
   Spoilt spoilt(case_.problem);
-  for (int64_t b = 0; b < sight.n.B; ++b) {
-    for (int64_t hkv = 0; hkv < sight.n.Hkv; ++hkv) {
-      for (int64_t j = 0; j < sight.n.Tk; ++j) {
-        if (sight.Viewers(b, hkv, j) != 0) continue;
-        spoilt.SetKey(b, hkv, j, kNan);
-        spoilt.SetValue(b, hkv, j, sight.n.dv, kNan);
-      }
-    }
-  }
+  sight.ForEachDeadPlace([&](const reference::Place& place, int64_t hkv) {
+    spoilt.SetKey(place, hkv, kNan);
+    spoilt.SetValue(place, hkv, sight.n.dv, kNan);
+  });
   Problem problem = spoilt.problem;
   ForEachConfiguration(problem, {}, [&](const PlanOptions& configuration) {
     const Outputs outputs(&problem, case_.token_major, /*with_weights=*/false, problem.q.dtype);
@@ -263,9 +302,10 @@ TEST_P(Conformance, NanInRemovedPairs) {
     for (int64_t hkv = 0; hkv < sight.n.Hkv; ++hkv) {
       const int64_t j = sight.RarelySeenKey(b, hkv);
       if (j < 0) continue;
-      key_and_value.SetKey(b, hkv, j, kNan);
-      key_and_value.SetValue(b, hkv, j, sight.n.dv, kNan);
-      one_channel.SetValue(b, hkv, j, 1, kNan);
+      const reference::Place place = sight.PlaceOf(b, j);
+      key_and_value.SetKey(place, hkv, kNan);
+      key_and_value.SetValue(place, hkv, sight.n.dv, kNan);
+      one_channel.SetValue(place, hkv, 1, kNan);
     }
   }
   for (const Spoilt* spoilt : Thinned({&key_and_value, &one_channel})) {
@@ -283,18 +323,20 @@ TEST_P(Conformance, InfinityInRemovedPairs) {
     for (int64_t hkv = 0; hkv < sight.n.Hkv; ++hkv) {
       const int64_t j = sight.RarelySeenKey(b, hkv);
       if (j < 0) continue;
-      spoilt.SetKey(b, hkv, j, kInf);
-      spoilt.SetValue(b, hkv, j, sight.n.dv, kInf);
-      const int64_t group = sight.n.Hq / sight.n.Hkv;
-      for (int64_t h = hkv * group; h < (hkv + 1) * group; ++h) {
-        for (int64_t i = 0; i < sight.n.Tq; ++i) {
-          // Rows that do see an infinite key or value are the textbook's affair: only the others
-          // are looked at.
-          if (sight.Sees(b, h, i, j))
-            want.relative_tolerance[static_cast<size_t>((b * sight.n.Hq + h) * sight.n.Tq + i)] =
-                kInf;
+      spoilt.SetKey(sight.PlaceOf(b, j), hkv, kInf);
+      spoilt.SetValue(sight.PlaceOf(b, j), hkv, sight.n.dv, kInf);
+      sight.ForEachSharing(b, j, [&](int64_t of, int64_t key) {
+        const int64_t group = sight.n.Hq / sight.n.Hkv;
+        for (int64_t h = hkv * group; h < (hkv + 1) * group; ++h) {
+          for (int64_t i = 0; i < sight.n.Tq; ++i) {
+            // Rows that do see an infinite key or value are the textbook's affair: only the others
+            // are looked at.
+            if (sight.Sees(of, h, i, key))
+              want.relative_tolerance[static_cast<size_t>((of * sight.n.Hq + h) * sight.n.Tq + i)] =
+                  kInf;
+          }
         }
-      }
+      });
     }
   }
   ExpectReferenceEverywhere(spoilt.problem, want, {}, /*with_weights=*/false);
@@ -321,7 +363,7 @@ TEST_P(Conformance, EquivalentArgumentsGiveTheSameBits) {
   for (int64_t b = 0; b < B; ++b) {
     const reference::Sequence sequence = reference::SequenceOf(case_.problem, b);
     q_lengths.push_back(sequence.q_length);
-    kv_lengths.push_back(sequence.kv_length);
+    kv_lengths.push_back(sequence.kv_length + (case_.problem.ring ? sequence.position : 0));
     offsets.push_back(sequence.offset);
   }
   Problem plain = case_.problem, other = case_.problem;
@@ -350,6 +392,8 @@ INSTANTIATE_TEST_SUITE_P(Edge, ConformanceAnswers, ::testing::ValuesIn(CasesOf("
                          CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Extra, ConformanceAnswers, ::testing::ValuesIn(CasesOf("extra", IsValid)),
                          CaseTestName);
+INSTANTIATE_TEST_SUITE_P(KvCache, ConformanceAnswers,
+                         ::testing::ValuesIn(CasesOf("kvcache", IsValid)), CaseTestName);
 // The derived tests compute the reference again and again.
 INSTANTIATE_TEST_SUITE_P(Onnx, Conformance, ::testing::ValuesIn(Thinned(CasesOf("onnx", IsValid))),
                          CaseTestName);
@@ -357,12 +401,16 @@ INSTANTIATE_TEST_SUITE_P(Edge, Conformance, ::testing::ValuesIn(Thinned(CasesOf(
                          CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Extra, Conformance,
                          ::testing::ValuesIn(Thinned(CasesOf("extra", IsValid))), CaseTestName);
+INSTANTIATE_TEST_SUITE_P(KvCache, Conformance,
+                         ::testing::ValuesIn(Thinned(CasesOf("kvcache", IsValid))), CaseTestName);
 
 TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("onnx", IsValid).size(), 64u);
   EXPECT_EQ(CasesOf("edge", IsValid).size() + CasesOf("edge", IsRefused).size(), 248u);
-  EXPECT_EQ(CasesOf("extra", IsValid).size(), 21u);
-  EXPECT_EQ(CasesOf("extra", IsRefused).size(), 3u);
+  EXPECT_EQ(CasesOf("extra", IsValid).size(), 46u);
+  EXPECT_EQ(CasesOf("extra", IsRefused).size(), 5u);
+  EXPECT_EQ(CasesOf("kvcache", IsValid).size(), 68u);
+  EXPECT_EQ(CasesOf("kvcache", IsRefused).size(), 2u);
 }
 
 // ---- calls that must be refused
@@ -386,6 +434,8 @@ INSTANTIATE_TEST_SUITE_P(Edge, ConformanceErrors, ::testing::ValuesIn(CasesOf("e
                          CaseTestName);
 INSTANTIATE_TEST_SUITE_P(Extra, ConformanceErrors, ::testing::ValuesIn(CasesOf("extra", IsRefused)),
                          CaseTestName);
+INSTANTIATE_TEST_SUITE_P(KvCache, ConformanceErrors,
+                         ::testing::ValuesIn(CasesOf("kvcache", IsRefused)), CaseTestName);
 
 }  // namespace
 }  // namespace fovea::test

@@ -44,6 +44,10 @@ inline fovea_problem ToC(const Problem& problem) {
   p.score_stage = static_cast<fovea_score_stage>(problem.score_stage);
   p.head_scales = ToC(score.head_scales), p.bias_scales = ToC(score.bias_scales),
   p.key_ranges = ToC(score.key_ranges);
+  p.key_offsets = ToC(score.key_offsets);
+  p.page_table = ToC(problem.pages.table), p.page_begins = ToC(problem.pages.begins);
+  p.page_keys = problem.pages.keys;
+  p.ring = problem.ring;
   p.score_function = score.function.apply, p.score_context = score.function.context;
   return p;
 }
@@ -55,7 +59,7 @@ inline fovea_plan_options ToC(const PlanOptions& options) {
   o.engine = static_cast<fovea_engine>(options.engine);
   o.product = static_cast<fovea_product>(options.product);
   o.max_queries = options.max_queries, o.max_keys = options.max_keys;
-  o.fixed_mask = options.fixed_mask;
+  o.fixed_mask = options.fixed_mask, o.fixed_tables = options.fixed_tables;
   o.tile_rows = options.tile_rows, o.block_keys = options.block_keys,
   o.split_keys = options.split_keys;
   return o;

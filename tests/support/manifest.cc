@@ -29,7 +29,8 @@ Causal ParseCausal(const std::string& name) {
   throw std::runtime_error("unknown causal: " + name);
 }
 
-void ReadParams(const json& params, Score* score) {
+void ReadParams(const json& params, Problem* problem) {
+  Score* const score = &problem->score;
   const auto given = [&params](const char* key) {
     return params.contains(key) && !params.at(key).is_null();
   };
@@ -38,11 +39,13 @@ void ReadParams(const json& params, Score* score) {
   if (given("causal")) score->causal = ParseCausal(params.at("causal"));
   if (given("query_offset")) score->query_offset = params.at("query_offset").get<int64_t>();
   if (given("window")) score->window = {params.at("window").at(0), params.at("window").at(1)};
+  if (given("ring")) problem->ring = params.at("ring").get<bool>();
 }
 
 // Tensors with a head and a token axis, which a layout can exchange.
 bool HasLayout(const std::string& name) {
-  for (const char* const known : {"q", "k", "v", "dout", "out", "dq", "dk", "dv"}) {
+  for (const char* const known :
+       {"q", "k", "v", "k_pages", "v_pages", "dout", "out", "dq", "dk", "dv"}) {
     if (name == known) return true;
   }
   return false;
@@ -55,6 +58,10 @@ TensorView* PlaceOf(const std::string& name, Case* c) {
       {"q", &c->problem.q},
       {"k", &c->problem.k},
       {"v", &c->problem.v},
+      {"k_pages", &c->problem.k},
+      {"v_pages", &c->problem.v},
+      {"page_table", &c->problem.pages.table},
+      {"key_offsets", &score.key_offsets},
       {"head_scales", &score.head_scales},
       {"bias", &score.bias},
       {"bias_scales", &score.bias_scales},
@@ -77,15 +84,18 @@ std::set<std::string> MissingFor(const json& source) {
   for (const auto& [name, spec] : source.at("inputs").items()) {
     if (name != "outs" && name != "lses" && PlaceOf(name, &any) == nullptr) missing.insert(name);
   }
-  static const std::set<std::string> kParams = {"scale", "softcap", "causal", "query_offset",
-                                                "window"};
+  static const std::set<std::string> kParams = {"scale",  "softcap", "causal",   "query_offset",
+                                                "window", "ring",    "page_size"};
   const json params = source.value("params", json::object());
   for (const auto& [name, value] : params.items()) {
     if (!value.is_null() && kParams.count(name) == 0) missing.insert(name);
   }
-  // A cache in pages has four names, and what a case has beside out and lse changes neither.
-  for (const char* const part : {"k_pages", "v_pages", "page_size", "key_weights"})
-    missing.erase(part);
+  // What a case has beside out and lse changes neither.
+  missing.erase("key_weights");
+  if (source.contains("quantised")) {
+    for (const char* const part : {"k_scale", "k_zero", "v_scale", "v_zero"}) missing.erase(part);
+    missing.insert("quantised types");
+  }
   return missing;
 }
 
@@ -131,7 +141,7 @@ Case Suite::Load(size_t index) const {
   c.about = source.at("about");
   if (!Needs(index).empty()) throw std::runtime_error(c.name + " needs " + Needs(index));
   c.token_major = source.value("layout", "BHTD") == "BTHD";
-  if (source.contains("params")) ReadParams(source.at("params"), &c.problem.score);
+  if (source.contains("params")) ReadParams(source.at("params"), &c.problem);
 
   std::vector<TensorView> outs, lses;
   for (const auto& [name, spec] : source.at("inputs").items()) {
@@ -146,6 +156,8 @@ Case Suite::Load(size_t index) const {
     if (c.token_major && HasLayout(name)) tensor.view = SwapAxes(tensor.view, 1, 2);
     *PlaceOf(name, &c) = tensor.view;
   }
+  if (c.problem.pages.present() && source.at("params").at("page_size") != c.problem.k.shape[2])
+    throw std::runtime_error(c.name + ": page_size is not that of k_pages");
   for (size_t n = 0; n < outs.size(); ++n) c.parts.push_back({outs[n], lses.at(n)});
 
   for (const auto& [name, spec] : source.at("expect").items()) {

@@ -52,6 +52,11 @@ std::string ToString(const ProblemSpec& s) {
     text << ", key ranges " << fovea::Name(s.key_ranges) << (s.one_key_ranges ? " of all" : "");
   if (s.cu_seqlens_q != DType::kNone) text << ", cu_seqlens_q " << fovea::Name(s.cu_seqlens_q);
   if (s.cu_seqlens_k != DType::kNone) text << ", cu_seqlens_k " << fovea::Name(s.cu_seqlens_k);
+  if (s.page_table != DType::kNone)
+    text << ", pages of " << s.page << " " << fovea::Name(s.page_table)
+         << (s.page_begins ? " in a list" : "");
+  if (s.ring) text << ", ring";
+  if (s.key_offsets != DType::kNone) text << ", key offsets " << fovea::Name(s.key_offsets);
   text << (s.lse ? ", lse" : "") << (s.weights ? ", weights" : "");
   if (s.scores) text << ", scores " << Name(*s.scores);
   const auto tensor = [&](const char* name, DType type, const Storage& storage) {
@@ -72,7 +77,7 @@ ProblemSpec SmallSpec() {
 }
 
 std::vector<ProblemSpec> VariedSpecs() {
-  std::vector<ProblemSpec> specs(8);
+  std::vector<ProblemSpec> specs(11);
   ProblemSpec& scores = specs[0];
   scores.B = 2, scores.Hq = 4, scores.Hkv = 2, scores.Tq = 40, scores.Tk = 90, scores.dk = 20,
   scores.dv = 24, scores.scale = -0.3f;
@@ -112,6 +117,20 @@ std::vector<ProblemSpec> VariedSpecs() {
   function.B = 2, function.Hq = 4, function.Hkv = 2, function.Tq = 40, function.Tk = 90,
   function.dk = 20, function.dv = 24, function.head_scales = function.bias_scales = true;
   function.bias = Axes::kHQK, function.key_ranges = DType::kI64, function.function = true;
+  ProblemSpec& pages = specs[8];
+  pages.B = 3, pages.Hq = 6, pages.Hkv = 2, pages.Tq = 5, pages.Tk = 200, pages.dk = 20,
+  pages.dv = 24, pages.page_table = DType::kI32, pages.page = 16, pages.kv_lengths = DType::kI32,
+  pages.q_lengths = DType::kI32, pages.causal = Causal::kBottomRight, pages.bias = Axes::kHQK,
+  pages.weights = true;
+  ProblemSpec& list = specs[9];
+  list.B = 2, list.Hq = 4, list.Hkv = 2, list.Tq = 40, list.Tk = 290, list.dk = 20, list.dv = 24,
+  list.page_table = DType::kI64, list.page = 3, list.page_begins = true,
+  list.kv_lengths = DType::kI64, list.key_offsets = DType::kI64, list.cu_seqlens_q = DType::kI32,
+  list.mask = Axes::kBHQK, list.window = {60, 20}, list.scores = ScoreStage::kMasked;
+  ProblemSpec& ring = specs[10];
+  ring.B = 3, ring.Hq = 4, ring.Hkv = 2, ring.Tq = 3, ring.Tk = 150, ring.dk = 20, ring.dv = 24,
+  ring.ring = true, ring.kv_lengths = DType::kI32, ring.causal = Causal::kBottomRight,
+  ring.alibi = true, ring.sinks = true;
   return specs;
 }
 

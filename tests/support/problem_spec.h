@@ -64,6 +64,14 @@ struct ProblemSpec {
   DType cu_seqlens_q = DType::kNone;
   DType cu_seqlens_k = DType::kNone;
 
+  // How keys lie. kNone: not in pages, else the type of the table; Tk is stated where it is no
+  // multiple of page, and the sequences then have kv_lengths.
+  DType page_table = DType::kNone;
+  int64_t page = 16;         // keys of a page
+  bool page_begins = false;  // the table is one list
+  bool ring = false;
+  DType key_offsets = DType::kNone;
+
   DType q_type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32, out_type = DType::kF32;
   bool lse = true;
   bool weights = false;

@@ -35,6 +35,9 @@ std::vector<int64_t> Shape(Axes axes, const ProblemSpec& s, int64_t Tq, int64_t 
 
 int64_t Blocks(int64_t T, int64_t block) { return (T + block - 1) / block; }
 
+// Pages that a sequence of Tk keys has.
+int64_t PagesOf(const ProblemSpec& s) { return Blocks(s.Tk, s.page); }
+
 // Calls f with each row of a packed tensor that belongs to no sequence.
 void ForEachSpareRow(const OwnedTensor& cu_seqlens, int64_t rows,
                      const std::function<void(int64_t row)>& f) {
@@ -87,7 +90,12 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   const bool packed_q = s.cu_seqlens_q != DType::kNone, packed_k = s.cu_seqlens_k != DType::kNone;
   if (packed_q) cu_seqlens_q = RandomSequences(s.cu_seqlens_q, s.B, s.Tq, random, &q_rows);
   if (packed_k) cu_seqlens_k = RandomSequences(s.cu_seqlens_k, s.B, s.Tk, random, &k_rows);
-  const int64_t q_batch = packed_q ? 1 : s.B, k_batch = packed_k ? 1 : s.B;
+  const int64_t q_batch = packed_q ? 1 : s.B;
+  int64_t k_batch = packed_k ? 1 : s.B;
+  if (s.page_table != DType::kNone) {
+    k_rows = s.page;
+    k_batch = s.B * PagesOf(s) + 2;  // two of nobody
+  }
   q = OwnedTensor(s.q_type, {q_batch, s.Hq, q_rows, s.dk}, s.q);
   k = OwnedTensor(s.k_type, {k_batch, s.Hkv, k_rows, s.dk}, s.k);
   v = OwnedTensor(s.v_type, {k_batch, s.Hkv, k_rows, s.dv}, s.v);
@@ -120,9 +128,16 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   }
   if (s.kv_lengths != DType::kNone) {
     kv_lengths = OwnedTensor(s.kv_lengths, {s.B});
-    for (int64_t b = 0; b < s.B; ++b)
-      kv_lengths.Set(b, static_cast<double>(random.Between(0, KeysOf(b).count)));
+    for (int64_t b = 0; b < s.B; ++b) {
+      const int64_t most = s.ring ? 3 * s.Tk : KeysOf(b).count;
+      kv_lengths.Set(b, static_cast<double>(random.Between(0, most)));
+    }
   }
+  if (s.key_offsets != DType::kNone) {
+    key_offsets = OwnedTensor(s.key_offsets, {s.B});
+    key_offsets.Fill([&] { return static_cast<double>(random.Between(0, 2 * s.Tk)); });
+  }
+  if (s.page_table != DType::kNone) MakePages(random);
   if (s.query_offsets != DType::kNone) {
     query_offsets = OwnedTensor(s.query_offsets, {s.B});
     query_offsets.Fill([&] { return static_cast<double>(random.Between(-s.Tq, s.Tk)); });
@@ -167,6 +182,52 @@ RandomProblem::RandomProblem(const ProblemSpec& s, uint64_t seed) : spec(s) {
   Refresh();
 }
 
+void RandomProblem::MakePages(Random& random) {
+  const int64_t pages = k.view().shape[0], width = PagesOf(spec);
+  std::vector<int64_t> order(static_cast<size_t>(pages));
+  for (int64_t n = 0; n < pages; ++n) order[static_cast<size_t>(n)] = n;
+  for (int64_t n = pages - 1; n > 0; --n)
+    std::swap(order[static_cast<size_t>(n)], order[static_cast<size_t>(random.Between(0, n))]);
+  const double anything[] = {-1, static_cast<double>(pages), INT32_MAX, INT32_MIN, 0};
+  std::vector<double> numbers;
+  if (spec.page_begins) page_begins = OwnedTensor(DType::kI32, {spec.B + 1});
+  if (spec.page_begins) numbers.push_back(anything[0]), page_begins.Set(0, 1);
+  size_t next = 0, before = 0;  // where the numbers of the last sequence begin
+  for (int64_t b = 0; b < spec.B; ++b) {
+    const size_t first = numbers.size();
+    const int64_t needed = (KvLength(b) + spec.page - 1) / spec.page;
+    const int64_t shared = b > 0 && random.Chance(0.5) ? random.Between(0, needed) : 0;
+    const int64_t before_needed = b > 0 ? (KvLength(b - 1) + spec.page - 1) / spec.page : 0;
+    const int64_t all = spec.page_begins ? std::min(width, needed + random.Between(0, 2)) : width;
+    for (int64_t x = 0; x < all; ++x) {
+      if (x >= needed) {
+        numbers.push_back(anything[random.Below(5)]);
+      } else if (x < shared && x < before_needed) {
+        numbers.push_back(numbers[before + static_cast<size_t>(x)]);
+      } else {
+        numbers.push_back(static_cast<double>(order[next++]));
+      }
+    }
+    before = first;
+    if (spec.page_begins) page_begins.Set(b + 1, static_cast<double>(numbers.size()));
+  }
+  if (spec.page_begins) numbers.push_back(anything[1]);
+  const int64_t count = static_cast<int64_t>(numbers.size());
+  page_table = spec.page_begins ? OwnedTensor(spec.page_table, {count})
+                                : OwnedTensor(spec.page_table, {spec.B, width});
+  for (int64_t n = 0; n < count; ++n) page_table.Set(n, numbers[static_cast<size_t>(n)]);
+}
+
+RandomProblem::Place RandomProblem::PlaceOf(int64_t b, int64_t j) const {
+  if (page_table.present()) {
+    const int64_t first = page_begins.present() ? static_cast<int64_t>(page_begins.Get(b))
+                                                : b * page_table.view().shape[1];
+    return {static_cast<int64_t>(page_table.Get(first + j / spec.page)), j % spec.page};
+  }
+  if (spec.ring) return {b, (FirstPosition(b) + j) % spec.Tk};
+  return {KeysOf(b).batch, KeysOf(b).first + j};
+}
+
 void RandomProblem::SpoilWhatIsNotThere() {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   if (cu_seqlens_q.present()) {
@@ -178,6 +239,20 @@ void RandomProblem::SpoilWhatIsNotThere() {
     if (cu_seqlens_k.present()) {
       ForEachSpareRow(cu_seqlens_k, k.view().shape[2],
                       [&](int64_t t) { SetRow(*tensor, 0, t, nan); });
+    }
+    if (page_table.present()) {
+      const int64_t pages = k.view().shape[0];
+      std::vector<bool> used(static_cast<size_t>(pages * spec.page));
+      for (int64_t b = 0; b < spec.B; ++b) {
+        for (int64_t j = 0; j < KvLength(b); ++j) {
+          const Place place = PlaceOf(b, j);
+          used[static_cast<size_t>(place.batch * spec.page + place.row)] = true;
+        }
+      }
+      for (int64_t n = 0; n < pages * spec.page; ++n) {
+        if (!used[static_cast<size_t>(n)]) SetRow(*tensor, n / spec.page, n % spec.page, nan);
+      }
+      continue;
     }
     for (int64_t b = 0; b < spec.B; ++b) {
       const Rows keys = KeysOf(b);
@@ -199,6 +274,12 @@ void RandomProblem::Refresh() {
   if (spec.scores) problem.score_stage = *spec.scores;
   problem.cu_seqlens_q = cu_seqlens_q.view();
   problem.cu_seqlens_k = cu_seqlens_k.view();
+  if (page_table.present()) {
+    problem.pages.table = page_table.view();
+    problem.pages.begins = page_begins.view();
+    if (spec.page_begins || spec.Tk % spec.page != 0) problem.pages.keys = spec.Tk;
+  }
+  problem.ring = spec.ring;
   Score& score = problem.score;
   score.scale = spec.scale;
   score.softcap = spec.softcap;
@@ -218,6 +299,7 @@ void RandomProblem::Refresh() {
   score.query_offsets = query_offsets.view();
   score.q_lengths = q_lengths.view();
   score.kv_lengths = kv_lengths.view();
+  score.key_offsets = key_offsets.view();
   score.sinks = sinks.view();
 }
 
@@ -255,33 +337,36 @@ RandomProblem::Rows RandomProblem::RowsOf(const OwnedTensor& cu_seqlens, int64_t
 int64_t RandomProblem::Offset(int64_t b) const {
   if (spec.query_offset) return *spec.query_offset;
   if (query_offsets.present()) return static_cast<int64_t>(query_offsets.Get(b));
-  return spec.causal == Causal::kBottomRight ? KvLength(b) - QLength(b) : 0;
+  return spec.causal == Causal::kBottomRight ? FirstPosition(b) + KvLength(b) - QLength(b) : 0;
 }
 
 bool RandomProblem::InBand(int64_t b, int64_t i, int64_t j) const {
   if (i >= QLength(b) || j >= KvLength(b)) return false;
-  const int64_t position = i + Offset(b);
-  if (spec.causal != Causal::kNone && j > position) return false;
-  if (spec.window.left != -1 && j < position - spec.window.left) return false;
-  if (spec.window.right != -1 && j > position + spec.window.right) return false;
+  const int64_t position = i + Offset(b), key = FirstPosition(b) + j;
+  if (spec.causal != Causal::kNone && key > position) return false;
+  if (spec.window.left != -1 && key < position - spec.window.left) return false;
+  if (spec.window.right != -1 && key > position + spec.window.right) return false;
   return true;
 }
 
 bool RandomProblem::Visible(int64_t b, int64_t h, int64_t i, int64_t j) const {
   if (!InBand(b, i, j)) return false;
+  const int64_t position = FirstPosition(b) + j;
   if (key_ranges.present()) {
     const int64_t of = spec.one_key_ranges ? 0 : b;
-    const double key = static_cast<double>(j);
+    const double key = static_cast<double>(position);
     if (key < key_ranges.At({of, i, 0}) || key >= key_ranges.At({of, i, 1})) return false;
   }
-  if (function != nullptr && std::isinf(function->Added(b, h, i + Offset(b), j))) return false;
+  if (function != nullptr && std::isinf(function->Added(b, h, i + Offset(b), position)))
+    return false;
   if (block_map.present() &&
       Broadcast(block_map, b, h, i / spec.block_queries, j / spec.block_keys) == 0)
     return false;
-  if (parents.present() && j >= Offset(b)) {
+  if (parents.present() && position >= Offset(b)) {
+    const int64_t of_key = position - Offset(b);
     int64_t node = i;
-    while (node > j - Offset(b)) node = static_cast<int64_t>(parents.At({b, node}));
-    if (node != j - Offset(b)) return false;
+    while (node > of_key) node = static_cast<int64_t>(parents.At({b, node}));
+    if (node != of_key) return false;
   }
   if (mask.present() && Broadcast(mask, b, h, i, j) == 0) return false;
   return !(bias.present() &&

@@ -11,28 +11,30 @@ namespace internal {
 inline const char* ByteOf(const void* p) { return static_cast<const char*>(p); }
 inline char* ByteOf(void* p) { return static_cast<char*>(p); }
 
-// The keys and queries of one sequence. Key j lies in row first_row + j, or that minus `rows`.
+// The keys and queries of one sequence. Here and in all that follows keys are counted from the
+// oldest one, which has position `first`, and so is `offset`. Key j lies in row first_row + j, or
+// that minus `rows`.
 struct Sequence {
-  int64_t q_length, kv_length, offset, first_row, rows;
+  int64_t q_length, kv_length, offset, first, first_row, rows;
 };
 
 inline Sequence SequenceOf(const Problem& p, int64_t b) {
   Sequence s;
   s.q_length = p.q_lengths != nullptr ? p.q_lengths[b] : p.Tq;
-  s.kv_length = p.rings != nullptr        ? p.rings[b].count
+  s.kv_length = p.rings != nullptr        ? p.rings[b].count()
                 : p.kv_lengths != nullptr ? p.kv_lengths[b]
                                           : p.Tk;
-  s.first_row = p.rings != nullptr ? p.rings[b].head : 0;
+  s.first = p.rings != nullptr ? p.rings[b].first() : 0;
+  s.first_row = s.first > 0 && p.Tk > 0 ? s.first % p.Tk : 0;
   s.rows = p.Tk;
   if (p.query_offsets != nullptr) {
     s.offset = p.query_offsets[b];
   } else if (p.query_offset != kNoOffset) {
     s.offset = p.query_offset;
   } else {
-    s.offset = p.causal == Causal::kBottomRight || (p.rings != nullptr && p.causal == Causal::kNone)
-                   ? s.kv_length - s.q_length
-                   : 0;
+    s.offset = p.causal == Causal::kBottomRight ? s.first + s.kv_length - s.q_length : 0;
   }
+  s.offset -= s.first;
   return s;
 }
 
@@ -67,10 +69,7 @@ inline Error CheckSequences(const Problem& p) {
       return Error::kLength;
     if (p.rings == nullptr) continue;
     const Ring& ring = p.rings[b];
-    if (ring.capacity != p.Tk || ring.count < 0 || ring.count > ring.capacity || ring.head < 0 ||
-        ring.head >= (p.Tk > 0 ? p.Tk : 1)) {
-      return Error::kRing;
-    }
+    if (ring.capacity != p.Tk || ring.length < 0 || ring.length > kMostOffset) return Error::kRing;
   }
   return Error::kOk;
 }

@@ -88,9 +88,10 @@ template <class Lanes>
 FOVEA_EMBEDDED_KERNEL void ApplyFunction(const Head& head, const Tile<Lanes>& tile,
                                          const Block& block, int64_t first, int64_t end, float* s) {
   int64_t heads[Lanes::kMostRows], positions[Lanes::kMostRows];
+  const int64_t offset = head.sequence.first + head.sequence.offset;
   ForEachRow(head, tile, [&](int r, int64_t h, int64_t i) {
     heads[r] = h;
-    positions[r] = i + head.sequence.offset;
+    positions[r] = i + offset;
   });
   fovea_score_block scores = {};
   scores.size = sizeof(scores);
@@ -101,9 +102,9 @@ FOVEA_EMBEDDED_KERNEL void ApplyFunction(const Head& head, const Tile<Lanes>& ti
   scores.key_stride = tile.lanes.Index(0, 1, kBlockKeys);
   scores.heads = heads;
   scores.query_positions = positions;
-  scores.first_key_position = block.first + first;
+  scores.first_key_position = head.sequence.first + block.first + first;
   scores.sequence = head.b;
-  scores.offset = head.sequence.offset;
+  scores.offset = offset;
   head.problem->score_function(head.problem->score_context, &scores);
 }
 

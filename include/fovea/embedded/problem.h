@@ -112,23 +112,18 @@ constexpr KeyRanges Ranges(const int64_t* data, int64_t queries = 0) {
   return {data, true, {16 * queries, 16, 8}};
 }
 
-// Which rows of K and V hold which keys, where the newest key overwrites the oldest: key j, counted
-// from the oldest, is row (head + j) mod capacity.
+// Rows of K and V where the newest key overwrites the oldest, as fovea::Problem::ring has them: the
+// key of position p is row p mod capacity, and the last `capacity` of them are present.
 struct Ring {
   int64_t capacity = 0;  // 1 or greater
-  int64_t head = 0;      // row of the oldest key
-  int64_t count = 0;     // keys present
+  int64_t length = 0;    // keys so far, 0 … kMostOffset
 
   // Makes room for a key behind the newest; returns the row to write it to.
-  constexpr int64_t Push() {
-    if (count < capacity) {
-      const int64_t row = head + count++;
-      return row < capacity ? row : row - capacity;
-    }
-    const int64_t row = head;
-    head = head + 1 < capacity ? head + 1 : 0;
-    return row;
-  }
+  constexpr int64_t Push() { return length++ % capacity; }
+  // Keys present.
+  constexpr int64_t count() const { return length < capacity ? length : capacity; }
+  // Position of the oldest of them.
+  constexpr int64_t first() const { return length - count(); }
 };
 
 // Problem::query_offset where none is given.
@@ -175,7 +170,7 @@ struct Problem {
   const float* bias_scales = nullptr;  // [Hq]; 1 without, and without effect where there is no bias
 
   // The caller's own step, called in place on blocks of scores, for rows that exist alone. Its
-  // positions are i + offset and j, over a ring counted from its oldest key; sequence is b.
+  // positions are i + offset and j; sequence is b.
   fovea_score_function score_function = nullptr;
   void* score_context = nullptr;  // the first argument of score_function
 
@@ -184,7 +179,7 @@ struct Problem {
       window_right = -1;          // and those up to i + offset + window_right, inclusive; −1: all
   KeyRanges key_ranges;           // an interval of keys for each query
   // offset is the position of query 0 among the keys: one for all sequences or [B] of them; by
-  // default keys − queries of the sequence with kBottomRight or a ring without causal (the last
+  // default, with kBottomRight, keys − queries of the sequence (of a ring, keys so far: the last
   // query belongs to the newest key), else 0.
   int64_t query_offset = kNoOffset;
   const int64_t* query_offsets = nullptr;  // [B] in the place of query_offset
@@ -192,8 +187,8 @@ struct Problem {
   // [B], 0 … Tq: rows at or behind it give out = 0 and lse = −inf
   const int32_t* q_lengths = nullptr;
   const int32_t* kv_lengths = nullptr;  // [B], 0 … Tk: K and V at or behind it are never read
-  // [B], of capacity Tk: the keys are those of the ring, j counts from its oldest. Not with
-  // kv_lengths
+  // [B], of capacity Tk: the keys are those of the ring, and j above is their position; columns of
+  // bias count from the oldest key. Not with kv_lengths
   const Ring* rings = nullptr;
 };
 

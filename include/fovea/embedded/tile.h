@@ -153,8 +153,9 @@ inline KeyRange VisibleKeys(const Head& head, int64_t i) {
   const KeyRange keys = fovea::VisibleKeys(i + head.sequence.offset, head.sequence.kv_length,
                                            p.causal, {p.window_left, p.window_right});
   if (p.key_ranges.data == nullptr) return keys;
-  return Intersection(keys,
-                      {RangeAt(p.key_ranges, head.b, i, 0), RangeAt(p.key_ranges, head.b, i, 1)});
+  const int64_t first = head.sequence.first;
+  return Intersection(keys, {SaturatingAdd(RangeAt(p.key_ranges, head.b, i, 0), -first),
+                             SaturatingAdd(RangeAt(p.key_ranges, head.b, i, 1), -first)});
 }
 
 // s = f(s, row, key) for every vector of scores of the tile and keys [first, end).
