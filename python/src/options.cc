@@ -24,6 +24,8 @@ enum class Key {
   kMaskBits,
   kMaskShape,
   kScoreStage,
+  kPageKeys,
+  kRing,
   kLayout,
   kOutLayout,
   kThreads,
@@ -34,6 +36,7 @@ enum class Key {
   kMaxKeys,
   kFixedMask,
   kFixedBias,
+  kFixedTables,
 };
 
 struct Keyword {
@@ -59,6 +62,8 @@ std::vector<Keyword> MadeKeywords() {
       {"mask_bits", Key::kMaskBits},
       {"mask_shape", Key::kMaskShape},
       {"score_stage", Key::kScoreStage},
+      {"page_keys", Key::kPageKeys},
+      {"ring", Key::kRing},
       {"isa", Key::kIsa},
       {"engine", Key::kEngine},
       {"product", Key::kProduct},
@@ -66,6 +71,7 @@ std::vector<Keyword> MadeKeywords() {
       {"max_keys", Key::kMaxKeys},
       {"fixed_mask", Key::kFixedMask},
       {"fixed_bias", Key::kFixedBias},
+      {"fixed_tables", Key::kFixedTables},
   };
   size_t index = 0;
   const Problem problem;
@@ -166,7 +172,9 @@ Enum ByName(nb::handle value, const char* argument, Enum first, Enum last) {
 
 const char* KeywordOf(const TensorRow& row) {
   static constexpr const char* kOthers[][2] = {{"query_offsets", "query_offset"},
-                                               {"block_map.visible", "block_map"}};
+                                               {"block_map.visible", "block_map"},
+                                               {"pages.table", "page_table"},
+                                               {"pages.begins", "page_begins"}};
   for (const auto& other : kOthers) {
     if (std::strcmp(row.name, other[0]) == 0) return other[1];
   }
@@ -272,6 +280,12 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         stage = none ? ScoreStage::kMasked
                      : ByName(value, "score_stage", ScoreStage::kScaled, ScoreStage::kWeights);
         break;
+      case Key::kPageKeys:
+        page_keys = none ? 0 : Integer(value, "page_keys", "an integer");
+        break;
+      case Key::kRing:
+        ring = !none && Flag(value, "ring");
+        break;
       case Key::kLayout:
         bthd = !none && ReadLayout(value, "layout");
         break;
@@ -310,6 +324,9 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         break;
       case Key::kFixedBias:
         plan.fixed_bias = !none && Flag(value, "fixed_bias");
+        break;
+      case Key::kFixedTables:
+        plan.fixed_tables = !none && Flag(value, "fixed_tables");
         break;
     }
   }

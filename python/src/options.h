@@ -33,6 +33,8 @@ struct Options {
   // of mask_bits; rank 0: not given
   std::array<int64_t, kMaxRank> mask_shape = {};
   int mask_rank = 0;
+  int64_t page_keys = 0;  // 0: not given
+  bool ring = false;
   bool bthd = false;      // layout of q, k and v
   bool out_bthd = false;  // and of out: the same unless it is said
   bool out_layout = false;
