@@ -38,6 +38,11 @@ class _Options(TypedDict, total=False):
     query_offset: _Integer | _Integers | None
     q_lengths: _Integers | None
     kv_lengths: _Integers | None
+    key_offsets: _Integers | None
+    ring: _Bool | None
+    page_table: _Array | None
+    page_begins: _Integers | None
+    page_keys: _Integer | None
     cu_seqlens_q: _Integers | None
     cu_seqlens_k: _Integers | None
     bias: _Array | None
@@ -85,6 +90,7 @@ class _PlanOptions(_RunOptions, _Choices, total=False):
     max_keys: _Integer | None
     fixed_mask: _Bool | None
     fixed_bias: _Bool | None
+    fixed_tables: _Bool | None
 
 __version__: str
 

@@ -37,6 +37,16 @@ int64_t Longest(const TensorView& cu_seqlens, int64_t rows) {
   return longest;
 }
 
+// Tk of pages; what is wrong with them, or too large, the library says.
+int64_t KeysOf(const PageTable& pages, int64_t page) {
+  if (pages.keys > 0) return pages.keys;
+  const TensorView& table = pages.table;
+  const int64_t numbers =
+      pages.begins.present() ? Longest(pages.begins, table.shape[0]) : table.shape[1];
+  int64_t keys;
+  return __builtin_mul_overflow(numbers, page, &keys) ? 0 : keys;
+}
+
 // With an axis of size 1 before the others.
 template <class View>
 View Lifted(View view) {
@@ -64,6 +74,8 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
   if (options.for_dispatcher) borrower_.TrustTensors();
   problem_.score = options.score;
   problem_.score_stage = options.stage;
+  problem_.pages.keys = options.page_keys;
+  problem_.ring = options.ring;
   problem_.q = borrower_.Input(q, "q");
   problem_.k = borrower_.Codes(k, "k");
   problem_.v = borrower_.Codes(v, "v");
@@ -87,7 +99,9 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
                    : cu_k.present() ? sequences(cu_k)
                                     : problem_.q.shape[0];
   size(Axis::kTq) = cu_q.present() ? Longest(cu_q, q_rows) : q_rows;
-  size(Axis::kTk) = cu_k.present() ? Longest(cu_k, kv_rows) : kv_rows;
+  size(Axis::kTk) = cu_k.present()               ? Longest(cu_k, kv_rows)
+                    : problem_.pages.present() ? KeysOf(problem_.pages, kv_rows)
+                                               : kv_rows;
   size(Axis::kBatchOfQ) = problem_.q.shape[0];
   size(Axis::kHq) = size(Axis::kHeadsOfQ) = problem_.q.shape[1];
   size(Axis::kRowsOfQ) = q_rows;

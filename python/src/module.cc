@@ -44,6 +44,11 @@ Keywords, each None or left out when not wanted:
   window          (left, right): query i sees keys i + offset − left … i + offset + right; None or −1 leaves a side open
   query_offset    position of query 0 among the keys: an integer, or one per sequence (array or list of B)
   q_lengths, kv_lengths   array or list of B integers; rows behind q_lengths give out 0 and lse −inf, keys behind kv_lengths are never read
+  key_offsets     position of the first key of each sequence, array or list of B: a cache that has dropped what lay before
+  ring            True: k and v are rings, the key of position p lies in row p mod Tk; kv_lengths counts the keys so far and may exceed Tk
+  page_table      int32 or int64 [B, max]: numbers of pages. k and v are then [pages, Hkv, page, d], and key n of sequence b is row n % page of page_table[b, n // page]
+  page_begins     array or list of B + 1: the numbers of sequence b are those from page_begins[b] on, in a page_table of one axis
+  page_keys       Tk of pages; as many as fit by default
   cu_seqlens_q, cu_seqlens_k   packed batches, array or list of B + 1 integers: then q and out (k and v) are [1, H, rows, d] or [H, rows, d]
   bias            added to scores, float32, float16 or bfloat16; broadcast to [B, Hq, Tq, Tk]; −inf removes a pair
   mask            bool, True = attend; broadcast as bias

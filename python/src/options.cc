@@ -26,6 +26,8 @@ enum class Key {
   kScoreStage,
   kKGroupStride,
   kVGroupStride,
+  kPageKeys,
+  kRing,
   kLayout,
   kOutLayout,
   kThreads,
@@ -36,6 +38,7 @@ enum class Key {
   kMaxKeys,
   kFixedMask,
   kFixedBias,
+  kFixedTables,
 };
 
 struct Keyword {
@@ -63,6 +66,8 @@ std::vector<Keyword> MadeKeywords() {
       {"score_stage", Key::kScoreStage},
       {"k_group_stride", Key::kKGroupStride},
       {"v_group_stride", Key::kVGroupStride},
+      {"page_keys", Key::kPageKeys},
+      {"ring", Key::kRing},
       {"isa", Key::kIsa},
       {"engine", Key::kEngine},
       {"product", Key::kProduct},
@@ -70,6 +75,7 @@ std::vector<Keyword> MadeKeywords() {
       {"max_keys", Key::kMaxKeys},
       {"fixed_mask", Key::kFixedMask},
       {"fixed_bias", Key::kFixedBias},
+      {"fixed_tables", Key::kFixedTables},
   };
   size_t index = 0;
   const Problem problem;
@@ -170,7 +176,9 @@ bool Flag(nb::handle value, const char* name) {
 
 const char* KeywordOf(const TensorRow& row) {
   static constexpr const char* kOthers[][2] = {{"query_offsets", "query_offset"},
-                                               {"block_map.visible", "block_map"}};
+                                               {"block_map.visible", "block_map"},
+                                               {"pages.table", "page_table"},
+                                               {"pages.begins", "page_begins"}};
   for (const auto& other : kOthers) {
     if (std::strcmp(row.name, other[0]) == 0) return other[1];
   }
@@ -281,6 +289,12 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
       case Key::kVGroupStride:
         v_group_stride = none ? 0 : Integer(value, "v_group_stride", "an integer");
         break;
+      case Key::kPageKeys:
+        page_keys = none ? 0 : Integer(value, "page_keys", "an integer");
+        break;
+      case Key::kRing:
+        ring = !none && Flag(value, "ring");
+        break;
       case Key::kLayout:
         bthd = !none && ReadLayout(value, "layout");
         break;
@@ -319,6 +333,9 @@ void Options::Read(const nb::kwargs& keywords, Kind kind) {
         break;
       case Key::kFixedBias:
         plan.fixed_bias = !none && Flag(value, "fixed_bias");
+        break;
+      case Key::kFixedTables:
+        plan.fixed_tables = !none && Flag(value, "fixed_tables");
         break;
     }
   }

@@ -37,8 +37,10 @@ struct Options {
   std::array<int64_t, kMaxRank> mask_shape = {};
   int mask_rank = 0;
   int64_t k_group_stride = 0, v_group_stride = 0;  // of Problem
-  bool bthd = false;                               // layout of q, k and v
-  bool out_bthd = false;                           // and of out: the same unless it is said
+  int64_t page_keys = 0;                           // 0: not given
+  bool ring = false;
+  bool bthd = false;      // layout of q, k and v
+  bool out_bthd = false;  // and of out: the same unless it is said
   bool out_layout = false;
   ScoreStage stage = ScoreStage::kMasked;
   int threads = 0;  // 0: the default

@@ -23,6 +23,7 @@ change, and which score_function it is, but not whether there is one. It keeps r
 Further keywords:
   max_queries, max_keys   the largest Tq and Tk that update() will be asked for
   fixed_mask              the mask's contents do not change until the next update(): where it removes what is noted once
+  fixed_tables            page_table and page_begins do not change until the next update(): checked once
   fixed_bias              where the bias is -inf or 0 does not change until the next update(): noted once; its other values may change
 
 Thread safety: run() may be called from several threads at the same time; update() waits until no run is under way.)";

@@ -53,7 +53,7 @@ def test_keywords():
         for refuses in (plan.run, plan.update):
             with pytest.raises(TypeError, match="unexpected"):
                 refuses(x, x, x, **{name: None})
-    assert keywords(init) - overloads[0] == {"max_queries", "max_keys", "fixed_mask", "fixed_bias"}
+    assert keywords(init) - overloads[0] == {"max_queries", "max_keys", "fixed_mask", "fixed_bias", "fixed_tables"}
 
 
 def test_names():

@@ -71,8 +71,13 @@ void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
   }
   Problem& p = loaded->problem;
   p.q = LoadView(args, "--q", bthd ? "[B, Tq, Hq, dk]" : "[B, Hq, Tq, dk]", loaded);
-  p.k = LoadView(args, "--k", bthd ? "[B, Tk, Hkv, dk]" : "[B, Hkv, Tk, dk]", loaded);
-  p.v = LoadView(args, "--v", bthd ? "[B, Tk, Hkv, dv]" : "[B, Hkv, Tk, dv]", loaded);
+  if (args.Has("--page-table")) {
+    p.k = LoadView(args, "--k", bthd ? "[pages, page, Hkv, dk]" : "[pages, Hkv, page, dk]", loaded);
+    p.v = LoadView(args, "--v", bthd ? "[pages, page, Hkv, dv]" : "[pages, Hkv, page, dv]", loaded);
+  } else {
+    p.k = LoadView(args, "--k", bthd ? "[B, Tk, Hkv, dk]" : "[B, Hkv, Tk, dk]", loaded);
+    p.v = LoadView(args, "--v", bthd ? "[B, Tk, Hkv, dv]" : "[B, Hkv, Tk, dv]", loaded);
+  }
   p.k = AsCodes(p.k, args.Text("--k-type", ""), "--k-type");
   p.v = AsCodes(p.v, args.Text("--v-type", ""), "--v-type");
   const char* const axes = "[B, H, T, n]";
@@ -94,6 +99,23 @@ void LoadTensors(const Args& args, bool bthd, Loaded* loaded) {
   p.score.key_ranges = LoadView(args, "--key-ranges", "[B, Tq, 2]", loaded);
   p.score.q_lengths = LoadView(args, "--q-lengths", "[B]", loaded);
   p.score.kv_lengths = LoadView(args, "--kv-lengths", "[B]", loaded);
+  p.score.key_offsets = LoadView(args, "--key-offsets", "[B]", loaded);
+  const bool in_a_list = args.Has("--page-begins");
+  p.pages.table = LoadView(args, "--page-table", in_a_list ? "[numbers]" : "[B, max]", loaded);
+  p.pages.begins = LoadView(args, "--page-begins", "[B + 1]", loaded);
+  p.pages.keys = args.Integer("--page-keys", 0, 1, INT64_MAX);
+  if (in_a_list && p.pages.keys == 0)
+    throw Failure("--page-begins without --page-keys; see fovea attend --help");
+  p.ring = args.Has("--ring");
+}
+
+// Tk of what was loaded.
+int64_t KeysOf(const Problem& p) {
+  if (!p.pages.present()) return p.k.shape[2];
+  int64_t keys;
+  if (p.pages.keys > 0) return p.pages.keys;
+  // What does not fit into 64 bits the library refuses.
+  return __builtin_mul_overflow(p.pages.table.shape[1], p.k.shape[2], &keys) ? 0 : keys;
 }
 
 void ReadScore(const Args& args, Loaded* loaded) {
@@ -138,7 +160,7 @@ MutableTensorView Output(const char* name, DType dtype, const int64_t (&shape)[N
 // The problem's outputs, with memory or without: a plan wants their shapes first.
 void SetOutputs(const Args& args, bool bthd, bool with_memory, Loaded* loaded) {
   Problem& p = loaded->problem;
-  const int64_t B = p.q.shape[0], Hq = p.q.shape[1], Tq = p.q.shape[2], Tk = p.k.shape[2],
+  const int64_t B = p.q.shape[0], Hq = p.q.shape[1], Tq = p.q.shape[2], Tk = KeysOf(p),
                 dv = p.v.shape[3];
   if (bthd) {
     p.out = SwapAxes(
@@ -253,7 +275,15 @@ Command AttendCommand() {
               {"--query-offset", "N|FILE",
                "position of query 0 among the keys; a file holds one per sequence, i32 or i64 [B]"},
               {"--q-lengths", "FILE", "queries of each sequence, i32 or i64 [B]"},
-              {"--kv-lengths", "FILE", "keys of each sequence, i32 or i64 [B]"},
+              {"--kv-lengths", "FILE", "keys of each sequence, i32 or i64 [B]; of a ring, keys so far"},
+              {"--key-offsets", "FILE",
+               "position of the first key of each sequence, i32 or i64 [B]"},
+              {"--page-table", "FILE",
+               "numbers of pages, i32 or i64 [B, max]; K and V are then [pages, Hkv, page, d]"},
+              {"--page-begins", "FILE",
+               "where the numbers of each sequence begin in a page table [numbers], i32 or i64 [B + 1]"},
+              {"--page-keys", "N", "Tk of pages (default max·page)"},
+              {"--ring", nullptr, "K and V are rings: the key of position p lies in row p mod Tk"},
               {"--sinks", "FILE", "a logit per head that only adds to the denominator, f32 [Hq]"},
               {"--isa", "NAME", "instruction set (default auto; see fovea info)"},
               {"--engine", "auto|tile|row", "kernel (default auto)"},
