@@ -63,7 +63,7 @@ inline Geometry BenchedGeometry(int64_t d) {
 // All keys, of which every row sees every one.
 inline Part BenchedPart(measure::Operands& x, const Geometry& geometry, const Tile& tile) {
   const Span span = {0, measure::kKeys, false, false, false, false};
-  return {&geometry, &tile, Block{0, measure::kKeys}, span, x.s};
+  return {&geometry, &tile, Block{0, measure::kKeys, 0}, span, x.s};
 }
 
 measure::Pieces BenchedPieces() {
