@@ -47,7 +47,8 @@ Status Read(const char* name, const Struct* given, Struct* known) {
   return Status();
 }
 
-// The same without a copy where the caller's struct is that of this version: *known is it, or *copy.
+// The same without a copy where the caller's struct is that of this version: *known is it, or
+// *copy.
 template <class Struct>
 Status Read(const char* name, const Struct* given, Struct* copy, const Struct** known) {
   FOVEA_RETURN_IF_ERROR(CheckSize(name, given));

@@ -186,12 +186,12 @@ typedef struct fovea_problem {
   int64_t page_keys;         // Tk; 0 = as many as fit in the table: PageTable::keys
   int32_t ring;              // 0 or 1: Problem::ring
   int32_t reserved_2;        // 0
-  fovea_tensor k_scale;    // of quantised k: optional, four axes, f32, f16, bf16 or f32_z4
-  fovea_tensor k_zero;     // of quantised k: optional, four axes, f32, f16, bf16, i32, i8 or u8
-  fovea_tensor v_scale;    // of quantised v, as k_scale
-  fovea_tensor v_zero;     // of quantised v, as k_zero
-  int64_t k_group_stride;  // bytes between groups of channels that lie apart; 0 = dense
-  int64_t v_group_stride;  // of v, as k_group_stride
+  fovea_tensor k_scale;      // of quantised k: optional, four axes, f32, f16, bf16 or f32_z4
+  fovea_tensor k_zero;       // of quantised k: optional, four axes, f32, f16, bf16, i32, i8 or u8
+  fovea_tensor v_scale;      // of quantised v, as k_scale
+  fovea_tensor v_zero;       // of quantised v, as k_zero
+  int64_t k_group_stride;    // bytes between groups of channels that lie apart; 0 = dense
+  int64_t v_group_stride;    // of v, as k_group_stride
 } fovea_problem;
 
 // Where memory comes from: fovea::Allocator. Both functions, or none for malloc and free.

@@ -99,7 +99,7 @@ Call::Call(nb::handle q, nb::handle k, nb::handle v, const Options& options)
                    : cu_k.present() ? sequences(cu_k)
                                     : problem_.q.shape[0];
   size(Axis::kTq) = cu_q.present() ? Longest(cu_q, q_rows) : q_rows;
-  size(Axis::kTk) = cu_k.present()               ? Longest(cu_k, kv_rows)
+  size(Axis::kTk) = cu_k.present()             ? Longest(cu_k, kv_rows)
                     : problem_.pages.present() ? KeysOf(problem_.pages, kv_rows)
                                                : kv_rows;
   size(Axis::kBatchOfQ) = problem_.q.shape[0];

@@ -51,7 +51,8 @@ struct BiasGradientPlan {
 
 struct [[gnu::visibility("hidden")]] GradientPlan::State {
   State(const PlanOptions& options, const ValidProblem& problem) noexcept
-      : forward(options, problem), sequences(ContainerAllocator<SequenceGradients>(options.allocator)) {}
+      : forward(options, problem),
+        sequences(ContainerAllocator<SequenceGradients>(options.allocator)) {}
 
   Plan::State forward;
   const GradientKernels* kernels = nullptr;

@@ -293,8 +293,6 @@ Problem WorkloadTensors::At(int64_t index) const {
 const void* WorkloadTensors::kv_data() const {
   return static_cast<const char*>(tensors_->data()) + q_bytes_ + out_bytes_;
 }
-size_t WorkloadTensors::kv_bytes() const {
-  return static_cast<size_t>(copies_) * CopyBytes();
-}
+size_t WorkloadTensors::kv_bytes() const { return static_cast<size_t>(copies_) * CopyBytes(); }
 
 }  // namespace fovea::measure

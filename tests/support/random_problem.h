@@ -28,7 +28,8 @@ struct RandomProblem {
   ProblemSpec spec;
   OwnedTensor q, k, v, out, lse, weights, scores, bias, mask, block_map, parents, alibi_slopes,
       query_offsets, q_lengths, kv_lengths, sinks, cu_seqlens_q, cu_seqlens_k, head_scales,
-      bias_scales, key_ranges, page_table, page_begins, key_offsets, k_scale, k_zero, v_scale, v_zero;
+      bias_scales, key_ranges, page_table, page_begins, key_offsets, k_scale, k_zero, v_scale,
+      v_zero;
   std::shared_ptr<const HashedBias> function;  // of this problem and its copies
   Problem problem;
 
