@@ -1,4 +1,4 @@
-/* The C interface to gradients: fovea/gradient.h, with the conventions of fovea/c.h. */
+// The C interface to gradients: fovea/gradient.h, with the conventions of fovea/c.h.
 #ifndef FOVEA_C_GRADIENT_H_
 #define FOVEA_C_GRADIENT_H_
 
@@ -14,11 +14,12 @@ typedef struct fovea_gradient_problem {
   const fovea_problem* forward;  // as it was run: its out and lse are read, and must be there
   fovea_tensor dout;             // f32, f16 or bf16, the shape of out
   fovea_tensor dlse;             // optional, f32, the shape of lse
-  // Optional, at least one: f32, f16 or bf16, each of the shape of what it is the gradient of.
-  fovea_tensor dq;
-  fovea_tensor dk;
-  fovea_tensor dv;
-  fovea_tensor dbias;         // axes of one element sum over what they stand for
+
+  // Written; optional, but at least one is there.
+  fovea_tensor dq;            // f32, f16 or bf16, the shape of q
+  fovea_tensor dk;            // f32, f16 or bf16, the shape of k
+  fovea_tensor dv;            // f32, f16 or bf16, the shape of v
+  fovea_tensor dbias;         // as bias; axes of one element sum over what they stand for
   fovea_tensor dsinks;        // f32 [Hq]
   fovea_tensor dhead_scales;  // f32 [Hq]
   int32_t accumulate;         // 0 or 1: adds to what the gradients hold

@@ -53,6 +53,7 @@ class FOVEA_EXPORT GradientPlan {
   ~GradientPlan();
   // Leaves an invalid plan behind.
   GradientPlan(GradientPlan&&) noexcept;
+  // Releases what this plan held; leaves an invalid plan behind.
   GradientPlan& operator=(GradientPlan&&) noexcept;
 
   // As Plan::Create. Of the options, engine must be kAuto or kTile, product kAuto or kF32, and the
@@ -95,6 +96,7 @@ FOVEA_EXPORT Status Run(const GradientPlan& plan, const GradientProblem& problem
 // Plan, workspace and run in one call. Plan and workspace come from options.allocator.
 FOVEA_EXPORT Status Gradients(const GradientProblem& problem, const PlanOptions& options,
                               Executor& executor) noexcept;
+// The same with malloc, and without options.
 FOVEA_EXPORT Status Gradients(const GradientProblem& problem,
                               Executor& executor = SerialExecutor()) noexcept;
 
