@@ -58,11 +58,11 @@ class Exact:
         A = self.V.abs().sum(-1)[..., None, :].expand_as(P)  # |∂out| |V|ᵀ, since ∂out = 1
         dS = P * (A + (P * A).sum(-1, keepdim=True))  # ∂S = P ∘ (∂P − Σ P ∘ ∂P), without signs
         steps = (self.V.shape[-1] + sum(P.shape[-2:]) + 8) * U + 4 * self.unit
-        error = dS * (2 * off + steps)
+        error = dS * (2 * off + steps) + self.least
         return (
             (error + steps * dS) @ self.K.abs() * abs(self.scale),
             (error + steps * dS).mT @ self.Q.abs() * abs(self.scale),
-            ((off + steps) * P).sum(-2)[..., None].expand_as(self.V),
+            ((off + steps) * P + self.least).sum(-2)[..., None].expand_as(self.V),
             error + steps * dS,
         )
 
