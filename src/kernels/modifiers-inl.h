@@ -233,8 +233,8 @@ HWY_NOINLINE void AddAndRemove(const Job& job, const Part& part) {
     float* slope = job.w.row_values;
     float* position = slope + g.tile_lanes;  // relative to the block
     PerHead(job, tile, slope, score.alibi_slopes);
-    const double origin =
-        static_cast<double>(job.sequence.offset) - static_cast<double>(part.block.first);
+    // Exact however far out both are.
+    const double origin = static_cast<double>(job.sequence.offset - part.block.first);
     ForEachRow(job, tile, [&](int r, int64_t, int64_t i) {
       position[r] = static_cast<float>(static_cast<double>(i) + origin);
     });

@@ -15,7 +15,7 @@ namespace {
 bool Visible(const SequenceLengths& lengths, Causal causal, const Window& window, int64_t i,
              int64_t j) {
   const int64_t position = i + lengths.offset;
-  if (i >= lengths.q_length || j >= lengths.keys.end) return false;
+  if (i >= lengths.q_length || j < lengths.keys.first || j >= lengths.keys.end) return false;
   if (causal != Causal::kNone && j > position) return false;
   if (window.left != -1 && position - j > window.left) return false;
   if (window.right != -1 && j - position > window.right) return false;
@@ -33,11 +33,11 @@ void Check(const SequenceLengths& lengths, Causal causal, const Window& window, 
       pairs += visible ? 1 : 0;
       ASSERT_EQ(j >= keys.first && j < keys.end, visible)
           << "i " << i << " j " << j << " offset " << lengths.offset << " lengths "
-          << lengths.q_length << "," << lengths.keys.end << " window " << window.left << ","
-          << window.right << " causal " << static_cast<int>(causal);
+          << lengths.q_length << "," << lengths.keys.first << "-" << lengths.keys.end << " window "
+          << window.left << "," << window.right << " causal " << static_cast<int>(causal);
     }
     if (keys.first < keys.end) {
-      ASSERT_GE(keys.first, 0);
+      ASSERT_GE(keys.first, lengths.keys.first);
       ASSERT_LE(keys.end, lengths.keys.end);
     }
   }
@@ -60,8 +60,10 @@ TEST(PositionsTest, IntervalsAreTheVisibleKeysOfEverySmallProblem) {
       for (int64_t right = -1; right <= 4; ++right) {
         for (int64_t q_length = 0; q_length <= 5; ++q_length) {
           for (int64_t kv_length = 0; kv_length <= 6; ++kv_length) {
-            for (int64_t offset = -7; offset <= 8; ++offset)
-              Check({q_length, {0, kv_length}, offset}, causal, {left, right}, 5, 6);
+            for (int64_t offset = -7; offset <= 8; ++offset) {
+              for (int64_t first : {0, 1, 3})
+                Check({q_length, {first, first + kv_length}, offset}, causal, {left, right}, 5, 9);
+            }
           }
         }
       }
@@ -87,7 +89,9 @@ TEST(PositionsTest, PairsOfLargeProblemsAreExact) {
   SCOPED_TRACE(test::BaseSeed());
   for (int n = 0; n < 200; ++n) {
     const int64_t q_length = random.Between(0, 2000), kv_length = random.Between(0, 2000);
-    const SequenceLengths lengths{q_length, {0, kv_length}, random.Between(-2500, 2500)};
+    const int64_t first = random.Between(0, 700);
+    const SequenceLengths lengths{
+        q_length, {first, first + kv_length}, random.Between(-2500, 2500)};
     const Window window{random.Between(-1, 1500), random.Between(-1, 1500)};
     const Causal causal = random.Pick(std::array<Causal, 2>{Causal::kNone, Causal::kTopLeft});
     double pairs = 0;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "caches.h"
 #include "fovea/fovea.h"
 #include "grids.h"
 #include "problem.h"
@@ -138,6 +139,7 @@ int Main(int argc, char** argv) {
   PrintCases(request, GridCount(), numbered("grid"), GridCase);
   PrintCases(request, kLongCount, numbered("long"), LongCase);
   PrintCases(request, kRandomCount, numbered("random"), RandomCase);
+  PrintCases(request, kCacheCount, numbered("cache"), CacheCase);
   return 0;
 }
 
