@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "measure/workload_tensors.h"
 
@@ -34,7 +35,10 @@ enum Options : unsigned {
   kHeadScales = 2048,
   kBiasScales = 4096,
   kKeyRanges = 8192,
-  kAll = 16383,
+  kPages = 16384,
+  kKeyOffsets = 32768,
+  kRing = 65536,  // not with the two before
+  kAll = 65535,
 };
 constexpr unsigned kCombinations[] = {
     kPlain,
@@ -56,6 +60,10 @@ constexpr unsigned kCombinations[] = {
     kMask | kBias | kSinks,
     kSoftcap | kAlibi | kTopLeft,
     kKeyRanges | kTopLeft | kHeadScales,
+    kPages | kLengths | kBottomRight,
+    kKeyOffsets | kBottomRight | kWindow | kMask,
+    kRing | kLengths | kBottomRight | kAlibi | kBias,
+    kAll & ~(kTopLeft | kOffset | kPages),
     kAll & ~(kTopLeft | kOffset),
 };
 constexpr int kCombinationCount = sizeof(kCombinations) / sizeof(kCombinations[0]);
@@ -70,6 +78,7 @@ AwkwardProblem::AwkwardProblem(uint64_t seed, int index)
   const bool bthd = Draw(2) == 1;
   MakeTensors(bthd);
   DrawScore(index);
+  DrawCache(index);
   const auto text = [](int64_t n) { return std::to_string(n); };
   description_ = "problem " + text(index) + " of seed " + std::to_string(seed) + ": B " + text(B_) +
                  ", Hq/Hkv " + text(Hq_) + "/" + text(Hkv_) + ", Tq " + text(Tq_) + ", Tk " +
@@ -199,6 +208,52 @@ void AwkwardProblem::DrawScore(int index) {
     FillFloats(&sinks_, Hq_);
     score.sinks = View(static_cast<const float*>(sinks_.data()), {Hq_});
   }
+}
+
+void AwkwardProblem::DrawCache(int index) {
+  const unsigned options = kCombinations[index % kCombinationCount];
+  const uint64_t keys = static_cast<uint64_t>(Tk_);
+  if (options & kKeyOffsets) {
+    for (int64_t b = 0; b < B_; ++b) key_offsets_.push_back(static_cast<int64_t>(Draw(3 * keys)));
+    problem_.score.key_offsets = View(static_cast<const int64_t*>(key_offsets_.data()), {B_});
+  }
+  if (options & kRing) {  // any phase: what lies in a row is noise anyway
+    problem_.ring = true;
+    for (int32_t& length : kv_lengths_) length = static_cast<int32_t>(Draw(3 * keys));
+  }
+  if (options & kPages) MoveToPages();
+}
+
+// Pages in descending order, with one between those of two sequences that is nobody's.
+void AwkwardProblem::MoveToPages() {
+  const int64_t page = 1 + static_cast<int64_t>(Draw(40)), width = (Tk_ + page - 1) / page,
+                pages = B_ * (width + 1);
+  for (int64_t b = 0; b < B_; ++b) {
+    for (int64_t x = 0; x < width; ++x)
+      page_table_.push_back(static_cast<int32_t>(pages - 1 - b * (width + 1) - x));
+  }
+  const auto move = [&](std::vector<char>* values, TensorView* view) {
+    const int64_t bytes = view->shape[3] * SizeOf(view->dtype);
+    std::vector<char> moved(static_cast<size_t>(pages * Hkv_ * page * bytes), kPoison);
+    for (int64_t b = 0; b < B_; ++b) {
+      for (int64_t h = 0; h < Hkv_; ++h) {
+        for (int64_t j = 0; j < Tk_; ++j) {
+          const int64_t number = page_table_[static_cast<size_t>(b * width + j / page)];
+          std::memcpy(moved.data() + ((number * Hkv_ + h) * page + j % page) * bytes,
+                      static_cast<const char*>(view->data) + b * view->stride[0] +
+                          h * view->stride[1] + j * view->stride[2],
+                      static_cast<size_t>(bytes));
+        }
+      }
+    }
+    *values = std::move(moved);
+    *view = View(static_cast<const void*>(values->data()), view->dtype,
+                 {pages, Hkv_, page, view->shape[3]});
+  };
+  move(&k_, &problem_.k);
+  move(&v_, &problem_.v);
+  problem_.pages.table = View(static_cast<const int32_t*>(page_table_.data()), {B_, width});
+  problem_.pages.keys = Tk_;
 }
 
 void AwkwardProblem::ClearOutputs() {

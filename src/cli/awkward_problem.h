@@ -12,7 +12,8 @@ namespace fovea::cli {
 
 // Problem number `index` of the sequence that `seed` starts: sizes around those of vectors, tiles
 // and blocks, grouped heads, dv ≠ dk, f32, bf16 and mixed types, both layouts, long keys for one
-// query, and every option of a score alone and together. The same on every machine.
+// query, pages, rings and dropped keys, and every option of a score alone and together. The same on
+// every machine.
 class AwkwardProblem {
  public:
   AwkwardProblem(uint64_t seed, int index);
@@ -28,6 +29,8 @@ class AwkwardProblem {
   void DrawTypes();
   void MakeTensors(bool bthd);
   void DrawScore(int index);
+  void DrawCache(int index);
+  void MoveToPages();
 
   uint64_t Draw(uint64_t below);  // 0 … below − 1
   void FillFloats(std::vector<float>* values, int64_t count);
@@ -40,7 +43,8 @@ class AwkwardProblem {
   std::vector<float> k_scale_, k_zero_, v_scale_, v_zero_;
   std::vector<float> bias_, slopes_, sinks_, head_scales_, bias_scales_, lse_, weights_;
   std::vector<uint8_t> mask_;
-  std::vector<int32_t> q_lengths_, kv_lengths_, key_ranges_;
+  std::vector<int32_t> q_lengths_, kv_lengths_, key_ranges_, page_table_;
+  std::vector<int64_t> key_offsets_;
   Problem problem_;
   std::string description_;
 };

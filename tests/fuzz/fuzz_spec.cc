@@ -309,6 +309,18 @@ FuzzSpec DrawSpec(Random& random) {
   if (own.Chance(0.1))
     spec.float_state =
         static_cast<int>(own.Below(static_cast<int64_t>(test::FloatStates().size())));
+  // Where keys lie.
+  const double cache = own.Uniform();
+  if (s.cu_seqlens_k == DType::kNone && s.k.broadcast == 0 && s.v.broadcast == 0) {
+    if (cache < 0.12) {
+      s.page_table = own.Chance(0.5) ? DType::kI32 : DType::kI64;
+      s.page = DrawSize(own, 140);
+      s.page_begins = own.Chance(0.3);
+      spec.options.fixed_tables = own.Chance(0.3);
+    }
+    if (cache >= 0.06 && cache < 0.2) s.key_offsets = own.Chance(0.5) ? DType::kI32 : DType::kI64;
+    s.ring = cache >= 0.2 && cache < 0.28;
+  }
   // Each takes as long as thousands of small problems.
   const bool is_long = own.Chance(0.0005);
   if (is_long) MakeLong(own, spec);

@@ -92,7 +92,8 @@ std::vector<Slot> SlotsOf(Problem& p) {
           {&s.head_scales, nullptr, false}, {&s.bias_scales, nullptr, false},
           {&s.key_ranges, nullptr, false},  {&p.k_scale, nullptr, false},
           {&p.k_zero, nullptr, false},      {&p.v_scale, nullptr, false},
-          {&p.v_zero, nullptr, false}};
+          {&p.v_zero, nullptr, false},      {&p.pages.table, nullptr, true},
+          {&p.pages.begins, nullptr, true}, {&s.key_offsets, nullptr, true}};
 }
 
 TensorView Dense(DType dtype, const std::vector<int64_t>& shape) {
@@ -173,6 +174,20 @@ void DrawProblem(FuzzedDataProvider& bytes, Problem& p, PlanOptions& options) {
     s.key_ranges = Dense(DType::kI64, {bytes.ConsumeBool() ? B : int64_t{1}, Tq, 2});
   if (bytes.ConsumeIntegralInRange<int>(0, 3) == 0) DrawCodes(bytes, p, true);
   if (bytes.ConsumeIntegralInRange<int>(0, 3) == 0) DrawCodes(bytes, p, false);
+  if (bytes.ConsumeBool()) s.key_offsets = Dense(DType::kI64, {B});
+  p.ring = bytes.ConsumeBool();
+  if (!bytes.ConsumeBool()) return;
+  options.fixed_tables = bytes.ConsumeBool();
+  const int64_t pages = size(0, 5), page = size(1, 7);
+  p.k = Dense(DType::kF32, {pages, Hkv, page, dk});
+  p.v = Dense(DType::kF32, {pages, Hkv, page, dv});
+  if (bytes.ConsumeBool()) {
+    p.pages.table = Dense(DType::kI32, {size(0, 20)});
+    p.pages.begins = Dense(DType::kI64, {B + 1});
+  } else {
+    p.pages.table = Dense(DType::kI32, {B, size(0, 7)});
+  }
+  if (bytes.ConsumeBool()) p.pages.keys = bytes.ConsumeBool() ? Tk : DrawNumber(bytes);
 }
 
 void Damage(FuzzedDataProvider& bytes, Problem& p, const std::vector<Slot>& slots) {
@@ -317,7 +332,10 @@ void Print(const Problem& problem) {
                                        "cu_seqlens_k",
                                        "head_scales",
                                        "bias_scales",
-                                       "key_ranges"};
+                                       "key_ranges",
+                                       "page table",
+                                       "page begins",
+                                       "key_offsets"};
   Problem p = problem;
   const std::vector<Slot> slots = SlotsOf(p);
   for (size_t n = 0; n < slots.size(); ++n) {
