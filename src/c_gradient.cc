@@ -69,8 +69,8 @@ Status RunPlan(const fovea_gradient_plan* plan, const fovea_gradient_problem* gi
   HostExecutor executor;
   FOVEA_RETURN_IF_ERROR(ReadGradientProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Workers()));
-  return Run(plan->plan, problem, {workspace, bytes}, executor);
+  FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Get().Workers()));
+  return Run(plan->plan, problem, {workspace, bytes}, executor.Get());
 }
 
 Status RunOnce(const fovea_gradient_problem* given, const fovea_plan_options* given_options,
@@ -81,7 +81,7 @@ Status RunOnce(const fovea_gradient_problem* given, const fovea_plan_options* gi
   FOVEA_RETURN_IF_ERROR(ReadGradientProblem(given, &problem));
   FOVEA_RETURN_IF_ERROR(ReadOptions(given_options, &options));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  return Gradients(problem, options, executor);
+  return Gradients(problem, options, executor.Get());
 }
 
 Status BindCall(const fovea_gradient_plan* plan, const fovea_gradient_problem* given,

@@ -294,7 +294,7 @@ void AddRowsOf(const GradientPart& at) {
   const Geometry& g = job.g;
   const GradientSums& sums = at.item.sums;
   GradientScratch w = at.w;
-  Tile tiles[kMaxTiles];
+  Tiles tiles;
   const int count = BeginTiles<Engine>(job, false, tiles);
   bool sees = false;
   for (int t = 0; t < count; ++t) {
