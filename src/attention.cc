@@ -19,7 +19,7 @@ namespace fovea {
 namespace {
 
 // On the stack: the plan and the workspace of a decoder's step of one sequence.
-constexpr size_t kCallBytes = 16 << 10;
+constexpr size_t kCallBytes = 20 << 10;
 
 // A checked problem as kernels take it: the caller's own or, where Settle changes it, a copy.
 class SettledProblem {

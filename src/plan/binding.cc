@@ -142,7 +142,8 @@ Repetition CompareWithPlanned(const Plan::State& plan, const Problem& problem) n
           result.same = false;
         } else if (result.same) {
           result.same = view.rank == planned.rank && SameView(view, planned);
-          if (row.walked) result.settled = result.settled && IsSettled(Facts("", view));
+          if (result.same && row.walked)
+            result.settled = result.settled && IsSettled(Facts("", view));
         }
       },
       problem, plan.bound);

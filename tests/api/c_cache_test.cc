@@ -128,7 +128,8 @@ TEST(CCacheTest, ErrorsAreNamed) {
   fovea_new_tokens_init(&tokens);
   EXPECT_EQ(fovea_append(&cache, &tokens, FOVEA_TARGET_AUTO, nullptr, nullptr, &error),
             FOVEA_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(error.message).find("cache.k.rank = 0"), std::string::npos);
+  EXPECT_NE(std::string(error.message).find("cache.k.rank = 0"), std::string::npos)
+      << error.message;
   EXPECT_EQ(fovea_append(&cache, nullptr, FOVEA_TARGET_AUTO, nullptr, nullptr, &error),
             FOVEA_INVALID_ARGUMENT);
   EXPECT_STREQ(error.message, "tokens = null");

@@ -148,7 +148,7 @@ std::vector<Rule> DenseRules() {
       // types
       RULE("q.dtype unknown", p.q.dtype = kUnknown, {"q.dtype"}),
       RULE("k.dtype unknown", p.k.dtype = static_cast<DType>(-1), {"k.dtype"}),
-      RULE("v.dtype unknown", p.v.dtype = static_cast<DType>(8), {"v.dtype"}),
+      RULE("v.dtype unknown", p.v.dtype = static_cast<DType>(1000), {"v.dtype"}),
       RULE("out.dtype unknown", p.out.dtype = kUnknown, {"out.dtype"}),
       RULE("lse.dtype unknown", p.lse.dtype = kUnknown, {"lse.dtype"}),
       RULE("weights.dtype unknown", p.weights.dtype = kUnknown, {"weights.dtype"}),
