@@ -155,7 +155,7 @@ Status AppendTokens(const fovea_kv_cache* given_cache, const fovea_new_tokens* g
   FOVEA_RETURN_IF_ERROR(ReadTokens(given_tokens, &tokens));
   FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
   options.target = static_cast<Target>(target);
-  FOVEA_RETURN_IF_ERROR(Append(cache, tokens, options, &result, executor));
+  FOVEA_RETURN_IF_ERROR(Append(cache, tokens, options, &result, executor.Get()));
   if (lost_nans != nullptr) *lost_nans = result.lost_nans;
   return Status();
 }

@@ -73,7 +73,7 @@ HWY_INLINE float FactorAt(DType dtype, const char* p) {
     case DType::kF32:
       return ReadAs<float>(p);
     case DType::kF16:
-      return hwy::F32FromF16(ReadAs<hwy::float16_t>(p));
+      return hn::GetLane(HalfAt(p));
     case DType::kBF16:
       return hwy::F32FromBF16(ReadAs<hwy::bfloat16_t>(p));
     case DType::kF32Z4: {

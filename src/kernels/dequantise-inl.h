@@ -19,6 +19,12 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
+// A vector of f16 whose lanes are all the number at p, as f32.
+HWY_INLINE VF HalfAt(const char* p) {
+  const hn::Rebind<uint16_t, DF> du16;
+  return Widen(hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), hn::Set(du16, ReadAs<uint16_t>(p))));
+}
+
 using D16Bytes = hn::FixedTag<uint8_t, 16>;
 using V16Bytes = hn::Vec<D16Bytes>;
 

@@ -409,7 +409,7 @@ TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("edge", IsValid).size() + CasesOf("edge", IsRefused).size(), 248u);
   EXPECT_EQ(CasesOf("extra", IsValid).size(), 46u);
   EXPECT_EQ(CasesOf("extra", IsRefused).size(), 5u);
-  EXPECT_EQ(CasesOf("kvcache", IsValid).size(), 68u);
+  EXPECT_EQ(CasesOf("kvcache", IsValid).size(), 110u);
   EXPECT_EQ(CasesOf("kvcache", IsRefused).size(), 2u);
 }
 

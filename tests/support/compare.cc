@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "reference/element.h"
+#include "reference/reference.h"
 #include "support/owned_tensor.h"
 
 namespace fovea::test {
@@ -76,7 +77,7 @@ std::vector<int64_t> ShapeOf(const TensorView& view) {
 
 Outputs::Outputs(Problem* problem, bool token_major, bool with_weights, DType out_type) {
   const int64_t B = problem->q.shape[0], Hq = problem->q.shape[1], Tq = problem->q.shape[2],
-                Tk = problem->k.shape[2];
+                Tk = reference::SizesOf(*problem).Tk;
   const int64_t dv = problem->v.shape[3];
   const int64_t element = SizeOf(out_type);
   out_.resize(static_cast<size_t>(B * Hq * Tq * dv * element));

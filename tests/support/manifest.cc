@@ -103,10 +103,6 @@ std::set<std::string> MissingFor(const json& source) {
   }
   // What a case has beside out and lse changes neither.
   missing.erase("key_weights");
-  if (source.contains("quantised")) {
-    for (const char* const part : {"k_scale", "k_zero", "v_scale", "v_zero"}) missing.erase(part);
-    missing.insert("quantised types");
-  }
   return missing;
 }
 
