@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
-#include <optional>
 
 #include "float_state.h"
 #include "plan/binding.h"
@@ -18,28 +17,8 @@
 namespace fovea {
 namespace {
 
-// On the stack: the plan and the workspace of a decoder's step of one sequence.
-constexpr size_t kCallBytes = 20 << 10;
-
-// A checked problem as kernels take it: the caller's own or, where Settle changes it, a copy.
-class SettledProblem {
- public:
-  void Set(const Problem& problem, bool settled) {
-    problem_ = &problem;
-    if (settled) return;
-    problem_ = &copy_.emplace(problem);
-    Settle(&*copy_);
-  }
-  const Problem& operator*() const { return *problem_; }
-
- private:
-  const Problem* problem_ = nullptr;
-  std::optional<Problem> copy_;
-};
-
-float ScaleOf(const Plan::State& plan, const Problem& problem) {
-  return problem.score.scale.has_value() ? *problem.score.scale : plan.default_scale;
-}
+// On the stack: what a plan of a few sequences allocates.
+constexpr size_t kCallBytes = 4096;
 
 // Every check of a problem for a plan.
 Status CheckProblem(const Plan::State& plan, const Problem& problem, bool* settled) {
@@ -109,12 +88,12 @@ class CallMemory {
 };
 
 // As Create and CheckRun, but what they check and read twice is checked and read once.
-Status Prepare(const Problem& problem, const PlanOptions& options, std::optional<Plan::State>* plan,
+Status Prepare(const Problem& problem, const PlanOptions& options, Later<Plan::State>* plan,
                bool* settled) {
   ValidProblem checked;
   FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
   FOVEA_RETURN_IF_ERROR(CheckOptions(options));
-  FOVEA_RETURN_IF_ERROR(MakePlan(checked, &plan->emplace(options, checked)));
+  FOVEA_RETURN_IF_ERROR(MakePlan(checked, plan->Make(options, checked, problem)));
   *settled = IsSettled(checked);
   FOVEA_RETURN_IF_ERROR(CheckData(checked, (*plan)->lengths.data()));
   return CheckTable(checked, (*plan)->lengths.data());
@@ -128,10 +107,10 @@ void RunInDefaultState(const RunContext& context, const Phase& phase, int64_t ta
 // Runs a checked problem in a workspace that is large enough.
 Status RunPhases(const Plan::State& plan, const Problem& problem, bool settled, void* workspace,
                  Executor& executor, int workers) {
-  SettledProblem taken;
-  taken.Set(problem, settled);
-  const RunContext context = {&plan, &*taken, WorkspaceLayout::Aligned(workspace),
-                              ScaleOf(plan, problem)};
+  Later<Problem> copy;
+  if (!settled) Settle(copy.Make(problem));
+  const RunContext context = {&plan, settled ? &problem : &*copy,
+                              WorkspaceLayout::Aligned(workspace), ScaleOf(plan, problem)};
   const bool counts = &executor != &SerialExecutor();  // it is ours
   for (int n = 0; n < plan.phases; ++n) {
     const Phase& phase = *plan.phase[n];
@@ -184,7 +163,7 @@ Status Attention(const Problem& problem, const PlanOptions& given_options,
                  Executor& executor) noexcept {
   PlanOptions options = given_options;
   CallMemory in_place(&options);
-  std::optional<Plan::State> plan;
+  Later<Plan::State> plan;
   bool settled;
   FOVEA_RETURN_IF_ERROR(
       InDefaultFloatState([&] { return Prepare(problem, options, &plan, &settled); }));

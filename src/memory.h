@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "fovea/allocator.h"
@@ -26,6 +27,31 @@ inline void Release(const Allocator& allocator, void* memory, size_t bytes) noex
     allocator.release(allocator.context, memory, bytes);
   }
 }
+
+// Room for an object that is made later, if at all. Unlike an optional's it is not written before:
+// compilers fill those whole with zeros.
+template <class T>
+class Later {
+ public:
+  Later() noexcept {}
+  ~Later() {
+    if (object_ != nullptr) object_->~T();
+  }
+  Later(const Later&) = delete;
+  Later& operator=(const Later&) = delete;
+
+  // Once.
+  template <class... Arguments>
+  T* Make(Arguments&&... arguments) {
+    return object_ = new (bytes_) T(std::forward<Arguments>(arguments)...);
+  }
+  T& operator*() const { return *object_; }
+  T* operator->() const { return object_; }
+
+ private:
+  T* object_ = nullptr;
+  alignas(T) unsigned char bytes_[sizeof(T)];
+};
 
 // The same as the standard library's containers want it.
 template <class T>

@@ -114,14 +114,13 @@ struct AxisSizes {
   AxisSize of[kAxes];
 };
 
-AxisSizes AxesOf(const Problem& problem, const ProblemSizes& s) {
+void FillAxes(const Problem& problem, const ProblemSizes& s, AxisSizes* axes) {
   const auto blocks = [](int64_t n, int64_t size) {
     return size == 0 ? 0 : n / size + (n % size != 0 ? 1 : 0);
   };
   const BlockMap& map = problem.score.block_map;
-  AxisSizes axes;
-  const auto set = [&axes](Axis axis, int64_t size, const char* name) {
-    axes.of[static_cast<int>(axis)] = {size, name};
+  const auto set = [axes](Axis axis, int64_t size, const char* name) {
+    axes->of[static_cast<int>(axis)] = {size, name};
   };
   set(Axis::kB, s.B, "B");
   set(Axis::kHq, s.Hq, "Hq");
@@ -134,7 +133,6 @@ AxisSizes AxesOf(const Problem& problem, const ProblemSizes& s) {
   set(Axis::kQueryBlocks, blocks(s.Tq, map.queries), "Tq / block_map.queries, rounded up");
   set(Axis::kKeyBlocks, blocks(s.Tk, map.keys), "Tk / block_map.keys, rounded up");
   set(Axis::kEnds, 2, "begin and end");
-  return axes;
 }
 
 Status CheckAxes(const Shape& shape, const TensorFacts& t, const AxisSizes& axes) {
@@ -260,7 +258,8 @@ Status Validate(const Problem& problem, ValidProblem* valid) noexcept {
         "score_stage = %d, expected 0 (scaled), 1 (softcapped), 2 (masked) or 3 (weights)",
         static_cast<int>(problem.score_stage));
   }
-  const AxisSizes axes = AxesOf(problem, valid->sizes_);
+  AxisSizes axes;
+  FillAxes(problem, valid->sizes_, &axes);
   for (const GivenTensors::Entry& t : valid->tensors_) {
     FOVEA_RETURN_IF_ERROR(CheckAxes(t.row->shape, t.facts, axes));
     if (t.row->by_plans) FOVEA_RETURN_IF_ERROR(CheckNotNull(t.facts));

@@ -79,8 +79,8 @@ Status CheckForm(const TensorRow& row, const TensorFacts& t) noexcept;
 // dense elements, in all tensors that kernels walk along. IsSettled: there is no need to.
 bool IsSettled(const TensorFacts& t) noexcept;
 bool IsSettled(const ValidProblem& problem) noexcept;
-void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) noexcept;
 void Settle(Problem* problem) noexcept;
+void SettleStrides(DType dtype, int rank, const int64_t* shape, int64_t* stride) noexcept;
 
 // By their bits: comparing numbers could raise a flag.
 bool IsScale(float scale) noexcept;      // finite

@@ -15,7 +15,7 @@ T* At(const GradientRun& run, uint64_t bytes) {
 RunContext ForwardOf(const GradientRun& run) {
   const Plan::State& plan = run.plan->forward;
   const Problem& problem = run.problem->forward;
-  return {&plan, &problem, run.workspace, problem.score.scale.value_or(plan.default_scale)};
+  return {&plan, &problem, run.workspace, ScaleOf(plan, problem)};
 }
 
 GradientCall CallOf(const GradientRun& run, const SequenceGradients& s) {

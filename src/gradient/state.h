@@ -54,7 +54,7 @@ struct [[gnu::visibility("hidden")]] GradientPlan::State {
       : forward(options, problem),
         sequences(ContainerAllocator<SequenceGradients>(options.allocator)) {}
 
-  Plan::State forward;
+  LastingState forward;
   const GradientKernels* kernels = nullptr;
   // Ranks and types of the gradients, and `accumulate`.
   GradientProblem bound;

@@ -17,6 +17,10 @@ struct RunContext {
   float scale;
 };
 
+inline float ScaleOf(const Plan::State& plan, const Problem& problem) {
+  return problem.score.scale.has_value() ? *problem.score.scale : plan.default_scale;
+}
+
 struct Phase {
   const char* name;
   int64_t (*tasks)(const Plan::State& plan);

@@ -122,7 +122,7 @@ Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept try {
   return Status(StatusCode::kOutOfMemory, "no memory for the plan");
 }
 
-Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept {
+Status UpdatePlan(const ValidProblem& problem, LastingState* plan) noexcept {
   FOVEA_RETURN_IF_ERROR(CheckUpdate(*plan, problem));
   SequenceLengths* const next = plan->lengths.data() + plan->sizes.B;
   FOVEA_RETURN_IF_ERROR(ReadAllLengths(problem, next));
@@ -130,7 +130,7 @@ Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept {
   // From here on nothing can fail, so that a refused update leaves the plan as it was.
   std::copy(next, next + plan->sizes.B, plan->lengths.data());
   plan->sizes = problem.sizes();
-  plan->bound = *problem;
+  plan->copy = *problem;
   BindProblem(problem, plan);
   Lay(*problem, plan);
   return Status();
@@ -138,8 +138,9 @@ Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept {
 
 void Plan::Destroy::operator()(State* state) const noexcept {
   const Allocator allocator = state->options.allocator;
-  state->~State();
-  Release(allocator, state, sizeof(State));
+  LastingState* const whole = static_cast<LastingState*>(state);
+  whole->~LastingState();
+  Release(allocator, whole, sizeof(LastingState));
 }
 
 Plan::Plan() noexcept = default;
@@ -152,9 +153,9 @@ Status Plan::Create(const Problem& problem, const PlanOptions& options, Plan* pl
     ValidProblem checked;
     FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
     FOVEA_RETURN_IF_ERROR(CheckOptions(options));
-    void* const memory = Allocate(options.allocator, sizeof(State));
+    void* const memory = Allocate(options.allocator, sizeof(LastingState));
     if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
-    std::unique_ptr<State, Destroy> state(new (memory) State(options, checked));
+    std::unique_ptr<State, Destroy> state(new (memory) LastingState(options, checked));
     FOVEA_RETURN_IF_ERROR(MakePlan(checked, state.get()));
     plan->state_ = std::move(state);
     return Status();
@@ -166,7 +167,7 @@ Status Plan::Update(const Problem& problem) noexcept {
   return InDefaultFloatState([&]() -> Status {
     ValidProblem checked;
     FOVEA_RETURN_IF_ERROR(Validate(problem, &checked));
-    return UpdatePlan(checked, state_.get());
+    return UpdatePlan(checked, static_cast<LastingState*>(state_.get()));
   });
 }
 

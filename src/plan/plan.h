@@ -11,7 +11,7 @@ namespace fovea {
 Status MakePlan(const ValidProblem& problem, Plan::State* plan) noexcept;
 
 // Plans again, as Plan::Update says.
-Status UpdatePlan(const ValidProblem& problem, Plan::State* plan) noexcept;
+Status UpdatePlan(const ValidProblem& problem, LastingState* plan) noexcept;
 
 }  // namespace fovea
 

@@ -59,10 +59,11 @@ struct PlannedMap {
 };
 
 struct [[gnu::visibility("hidden")]] Plan::State {
-  State(const PlanOptions& o, const ValidProblem& problem) noexcept
+  // `planned` is the problem, or where a copy of it will be.
+  State(const PlanOptions& o, const ValidProblem& problem, const Problem& planned) noexcept
       : options(o),
         sizes(problem.sizes()),
-        bound(*problem),
+        bound(planned),
         lengths(ContainerAllocator<SequenceLengths>(o.allocator)),
         sequences(ContainerAllocator<SequencePlan>(o.allocator)),
         maps{{o}, {o}} {}
@@ -73,7 +74,7 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   ProblemSizes room;  // Tq and Tk that Update may reach
   // The problem that was planned last, which Run compares with its own: all but data and strides,
   // which mean nothing here.
-  Problem bound;
+  const Problem& bound;
   float default_scale = 1;  // of problems that say none
 
   // [B], then [B] where Update reads the next ones
@@ -91,6 +92,14 @@ struct [[gnu::visibility("hidden")]] Plan::State {
   const SequenceLengths& LengthsOf(const SequencePlan& s) const {
     return lengths[static_cast<size_t>(s.sequence)];
   }
+};
+
+// One that outlives the problem it was made for.
+struct [[gnu::visibility("hidden")]] LastingState : Plan::State {
+  LastingState(const PlanOptions& o, const ValidProblem& problem) noexcept
+      : State(o, problem, copy), copy(*problem) {}
+
+  Problem copy;
 };
 
 }  // namespace fovea
