@@ -2,6 +2,7 @@
 // order, and writes those whose rows of the cache are its own: so the last of equal slots wins,
 // whoever runs which task.
 #include <algorithm>
+#include <cstdlib>
 
 #include "append.h"
 #include "float_state.h"
@@ -21,8 +22,9 @@ constexpr int64_t kRunOfRows = 16;
 constexpr int64_t kTaskBytes = 1 << 16;
 constexpr int64_t kMostParts = 16;
 
-char* RowOf(const MutableTensorView& view, int64_t page, int64_t row) {
-  return static_cast<char*>(view.data) + page * view.stride[0] + row * view.stride[2];
+char* RowOf(const MutableTensorView& view, const TokenPlace& token, int64_t h) {
+  return static_cast<char*>(view.data) + token.page * view.stride[0] + h * view.stride[1] +
+         token.row * view.stride[2];
 }
 
 int64_t FloorPowerOf2(int64_t n) {
@@ -31,57 +33,79 @@ int64_t FloorPowerOf2(int64_t n) {
   return power;
 }
 
-// K or V of a call: what stays the same over its rows.
-struct Side {
-  const TensorView* from;
-  const MutableTensorView *to, *scale, *zero;
-  AppendRows rows;  // of the kernel, but for counts and addresses
-
-  Side(const TensorView& new_rows, const MutableTensorView& codes, const MutableTensorView& scales,
-       const MutableTensorView& zeros, bool fixed, int64_t group_stride)
-      : from(&new_rows), to(&codes), scale(&scales), zero(&zeros) {
-    rows.d = codes.shape[3];
-    rows.from_type = new_rows.dtype;
-    rows.from_stride = new_rows.stride[3];
-    rows.to_type = codes.dtype;
-    rows.to_stride = codes.stride[3];
-    rows.source = SourceOf(codes.dtype, scales.present(), fixed);
-    rows.groups = scales.shape[3];
-    rows.group_stride = group_stride;
-    rows.scale_stride = scales.stride[3];
-    rows.zero_stride = zeros.stride[3];
-    rows.fixed_type = scales.dtype;
-  }
-};
-
-// The rows of a chunk of tokens, before their head is known.
+// The places of some tokens, before their heads are known.
 struct Chunk {
   int count = 0;
-  int64_t from_batch[kAppendRows], from_row[kAppendRows];
-  int64_t page[kAppendRows], row[kAppendRows];
+  TokenPlace token[kAppendRows];
 };
 
-int64_t WriteChunk(AppendFunction* write, Side& side, const Chunk& chunk, int64_t h) {
-  AppendRows& rows = side.rows;
-  rows.count = chunk.count;
-  const char* const from = static_cast<const char*>(side.from->data) + h * side.from->stride[1];
-  const bool writes_scales = rows.source == ScaleSource::kWritten;
-  for (int n = 0; n < chunk.count; ++n) {
-    rows.from[n] = from + chunk.from_batch[n] * side.from->stride[0] +
-                   chunk.from_row[n] * side.from->stride[2];
-    rows.to[n] = RowOf(*side.to, chunk.page[n], chunk.row[n]) + h * side.to->stride[1];
-    if (!writes_scales) continue;
-    rows.scale[n] = RowOf(*side.scale, chunk.page[n], chunk.row[n]) + h * side.scale->stride[1];
-    if (side.zero->present())
-      rows.zero[n] = RowOf(*side.zero, chunk.page[n], chunk.row[n]) + h * side.zero->stride[1];
+// K or V of a call: rows are gathered, and written when there are enough.
+class Side {
+ public:
+  Side(AppendFunction* write, const TensorView& from, const MutableTensorView& to,
+       const MutableTensorView& scale, const MutableTensorView& zero, bool fixed,
+       int64_t group_stride)
+      : write_(write), from_(from), to_(to), scale_(scale), zero_(zero) {
+    rows_.count = 0;
+    rows_.d = to.shape[3];
+    rows_.from_type = from.dtype;
+    rows_.from_stride = from.stride[3];
+    rows_.to_type = to.dtype;
+    rows_.to_stride = to.stride[3];
+    rows_.source = SourceOf(to.dtype, scale.present(), fixed);
+    rows_.groups = scale.shape[3];
+    rows_.group_stride = group_stride;
+    rows_.scale_stride = scale.stride[3];
+    rows_.zero_stride = zero.stride[3];
+    rows_.fixed_type = scale.dtype;
+    scale_of_head_ = rows_.source == ScaleSource::kFixed && scale.shape[1] > 1;
+    heads_inside_ = std::abs(from.stride[1]) < std::abs(from.stride[2]) && !scale_of_head_;
   }
-  if (rows.source == ScaleSource::kFixed) {
-    const MutableTensorView& s = *side.scale;
-    rows.fixed_scale =
-        static_cast<const char*>(s.data) + h * s.shape[1] / side.to->shape[1] * s.stride[1];
+
+  // All heads first … end − 1 of the tokens, in the order in which they lie in memory.
+  void Write(const Chunk& chunk, int64_t first, int64_t end) {
+    if (heads_inside_) {
+      for (int n = 0; n < chunk.count; ++n) {
+        for (int64_t h = first; h < end; ++h) Add(chunk.token[n], h);
+      }
+    } else {
+      for (int64_t h = first; h < end; ++h) {
+        for (int n = 0; n < chunk.count; ++n) Add(chunk.token[n], h);
+        if (scale_of_head_) Flush();
+      }
+    }
+    Flush();
   }
-  return write(rows);
-}
+
+  int64_t lost() const { return lost_; }
+
+ private:
+  void Add(const TokenPlace& token, int64_t h) {
+    const int n = rows_.count++;
+    rows_.from[n] = static_cast<const char*>(from_.data) + token.from_batch * from_.stride[0] +
+                    h * from_.stride[1] + token.from_row * from_.stride[2];
+    rows_.to[n] = RowOf(to_, token, h);
+    if (rows_.source == ScaleSource::kWritten) {
+      rows_.scale[n] = RowOf(scale_, token, h);
+      if (zero_.present()) rows_.zero[n] = RowOf(zero_, token, h);
+    } else if (rows_.source == ScaleSource::kFixed) {
+      rows_.fixed_scale = static_cast<const char*>(scale_.data) +
+                          h * scale_.shape[1] / to_.shape[1] * scale_.stride[1];
+    }
+    if (rows_.count == kAppendRows) Flush();
+  }
+  void Flush() {
+    if (rows_.count > 0) lost_ += write_(rows_);
+    rows_.count = 0;
+  }
+
+  AppendFunction* const write_;
+  const TensorView& from_;
+  const MutableTensorView &to_, &scale_, &zero_;
+  AppendRows rows_;
+  bool scale_of_head_, heads_inside_;
+  int64_t lost_ = 0;
+};
 
 }  // namespace
 
@@ -93,31 +117,24 @@ struct __attribute__((visibility("hidden"))) BoundAppend::Access {
     const int64_t Hkv = cache.k.shape[1];
     const int64_t first_head = block * Hkv / call.head_blocks_,
                   end_head = (block + 1) * Hkv / call.head_blocks_;
-    Side k(call.tokens_.k, cache.k, cache.k_scale, cache.k_zero, cache.k_scale_fixed,
+    Side k(call.write_, call.tokens_.k, cache.k, cache.k_scale, cache.k_zero, cache.k_scale_fixed,
            cache.k_group_stride);
-    Side v(call.tokens_.v, cache.v, cache.v_scale, cache.v_zero, cache.v_scale_fixed,
+    Side v(call.write_, call.tokens_.v, cache.v, cache.v_scale, cache.v_zero, cache.v_scale_fixed,
            cache.v_group_stride);
     Chunk chunk;
-    int64_t lost = 0;
     const auto flush = [&] {
-      for (int64_t h = first_head; h < end_head; ++h) {
-        lost += WriteChunk(call.write_, k, chunk, h);
-        if (cache.v.present()) lost += WriteChunk(call.write_, v, chunk, h);
-      }
+      k.Write(chunk, first_head, end_head);
+      if (cache.v.present()) v.Write(chunk, first_head, end_head);
       chunk.count = 0;
     };
     ForEachToken(cache, call.tokens_, [&](const TokenPlace& token) {
       if (((token.page * cache.k.shape[2] + token.row) / kRunOfRows & (call.parts_ - 1)) != part)
         return;
-      const int n = chunk.count++;
-      chunk.from_batch[n] = token.from_batch;
-      chunk.from_row[n] = token.from_row;
-      chunk.page[n] = token.page;
-      chunk.row[n] = token.row;
+      chunk.token[chunk.count++] = token;
       if (chunk.count == kAppendRows) flush();
     });
-    if (chunk.count > 0) flush();
-    return lost;
+    flush();
+    return k.lost() + v.lost();
   }
 
   static Status Bind(const KVCache& cache, const NewTokens& tokens, const AppendOptions& options,
