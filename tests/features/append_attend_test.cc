@@ -64,11 +64,17 @@ int64_t GroupOf(const Format& format, int64_t d) {
   return is_block ? 32 : HasOwnScale(format) ? d / 2 : d;
 }
 
-struct Scene {
-  static constexpr int64_t kB = 2, kHkv = 2, kHq = 4, kCapacity = 48, kNew[] = {20, 1, 7, 1};
+// How the keys of a cache lie.
+enum class Way { kRows, kPages, kRing };
 
-  Scene(const Format& format, Values values, uint64_t seed)
-      : random(seed), cache(Shape(format), format, format, seed) {
+// A cache of 29 keys for each of two sequences, written in four calls, and a problem that reads it.
+struct Scene {
+  static constexpr int64_t kB = 2, kHkv = 2, kHq = 4, kNew[] = {20, 1, 7, 1};
+
+  Scene(const Format& format, Values values, Way way, uint64_t seed)
+      : random(seed), cache(Shape(format, way), format, format, seed) {
+    SetCache(cache.cache, &problem);
+    if (way == Way::kPages) problem.pages.table = View(table, {kB, 6});
     int64_t past = 0;
     for (int64_t n : kNew) {
       k.emplace_back(DType::kF32, kB, kHkv, n, 64, n % 2 == 0, std::vector<Values>{values}, random);
@@ -77,17 +83,19 @@ struct Scene {
       const std::vector<int64_t> before(kB, past);
       tokens.k = k.back().view, tokens.v = v.back().view;
       tokens.past_lengths = View(before.data(), {kB});
+      tokens.pages = problem.pages;
       const Status status = Append(cache.cache, tokens);
       EXPECT_TRUE(status.ok()) << status.message();
       past += n;
     }
     lengths.assign(kB, past);
-    SetCache(cache.cache, &problem);
     problem.score.kv_lengths = View(lengths.data(), {kB});
   }
-  static CacheShape Shape(const Format& format) {
+  static CacheShape Shape(const Format& format, Way way) {
     CacheShape shape;
-    shape.pages = kB, shape.page = kCapacity, shape.heads = kHkv, shape.dk = 64, shape.dv = 96;
+    shape.pages = way == Way::kPages ? 12 : kB;
+    shape.page = way == Way::kPages ? 5 : way == Way::kRing ? 23 : 48;
+    shape.heads = kHkv, shape.dk = 64, shape.dv = 96, shape.ring = way == Way::kRing;
     if (HasOwnScale(format)) shape.k.group = 32, shape.v.group = 48;
     return shape;
   }
@@ -96,6 +104,7 @@ struct Scene {
   OwnedCache cache;
   std::vector<OwnedRows> k, v;
   std::vector<int64_t> lengths;
+  int32_t table[12] = {7, 3, 11, 0, 5, 8, 1, 10, 2, 9, 4, 6};
   Problem problem;
 };
 
@@ -103,7 +112,7 @@ TEST(AppendAttendTest, WhatIsReadIsNearWhatWasGiven) {
   for (const Format& format : test::WrittenFormats()) {
     if (format.fixed) continue;  // what lies beyond those scales is cut off
     for (Values values : {Values::kNormal, Values::kConstant, Values::kTies}) {
-      const Scene scene(format, values, test::BaseSeed());
+      const Scene scene(format, values, Way::kRows, test::BaseSeed());
       int64_t position = 0;
       for (size_t call = 0; call < scene.k.size(); ++call) {
         for (const bool of_k : {true, false}) {
@@ -138,19 +147,22 @@ TEST(AppendAttendTest, WhatIsReadIsNearWhatWasGiven) {
 
 TEST(AppendAttendTest, AttentionOverTheCacheIsThatOverItsNumbers) {
   for (const Format& format : test::WrittenFormats()) {
-    Scene scene(format, Values::kNormal, test::BaseSeed());
-    for (int64_t Tq : test::Thinned({1, 9})) {
-      const OwnedRows q(DType::kF32, Scene::kB, Scene::kHq, Tq, 64, false, {Values::kNormal},
-                        scene.random);
-      OwnedTensor out(DType::kF32, {Scene::kB, Scene::kHq, Tq, 96});
-      Problem& problem = scene.problem;
-      problem.q = q.view, problem.out = out.mutable_view();
-      problem.score.causal = Causal::kBottomRight;
-      const reference::ForwardResult expected = reference::Forward(problem);
-      for (const Kernel& kernel : test::KernelsFor(problem)) {
-        const Status status = Attention(problem, test::Options(kernel), SerialExecutor());
-        ASSERT_TRUE(status.ok()) << status.message();
-        EXPECT_TRUE(test::Matches(problem, expected)) << ToString(kernel) << ToString(format);
+    for (Way way : test::Thinned({Way::kRows, Way::kPages, Way::kRing})) {
+      Scene scene(format, Values::kNormal, way, test::BaseSeed());
+      for (int64_t Tq : test::Thinned({1, 9})) {
+        const OwnedRows q(DType::kF32, Scene::kB, Scene::kHq, Tq, 64, false, {Values::kNormal},
+                          scene.random);
+        OwnedTensor out(DType::kF32, {Scene::kB, Scene::kHq, Tq, 96});
+        Problem& problem = scene.problem;
+        problem.q = q.view, problem.out = out.mutable_view();
+        problem.score.causal = Causal::kBottomRight;
+        const reference::ForwardResult expected = reference::Forward(problem);
+        for (const Kernel& kernel : test::KernelsFor(problem)) {
+          const Status status = Attention(problem, test::Options(kernel), SerialExecutor());
+          ASSERT_TRUE(status.ok()) << status.message();
+          EXPECT_TRUE(test::Matches(problem, expected))
+              << ToString(kernel) << " " << ToString(format) << " " << static_cast<int>(way);
+        }
       }
     }
   }
