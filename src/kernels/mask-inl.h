@@ -113,7 +113,8 @@ HWY_INLINE Span SpanOf(const Job& job, const Tile& tile, const Block& block) {
       const int64_t origin = job.sequence.keys.first;  // of columns
       const auto cut = [&](const Seen& seen) {
         span.masked = span.masked || !seen.all;
-        keys = {std::max(keys.first, origin + seen.first), std::min(keys.end, origin + seen.end)};
+        keys = {std::max(keys.first, origin + seen.first),
+                std::min(keys.end, origin + std::min(seen.end, columns.end))};
       };
       if (has_map) cut(SeenThroughMap(job, call.mask_map, queries, columns));
       if (has_bias_map) {

@@ -367,7 +367,9 @@ bool Accepts(const Problem& problem, const Status& status) {
 
 Wide WorkOf(const Problem& p) {
   Wide work = Wide{std::max<int64_t>(p.q.shape[3], 1)} + std::max<int64_t>(p.v.shape[3], 1);
-  for (int64_t n : {p.q.shape[0], p.q.shape[1], p.q.shape[2], p.k.shape[2]}) {
+  const TensorView& table = p.pages.table;
+  const int64_t numbers = table.rank == 1 ? table.shape[0] : table.rank == 2 ? table.shape[1] : 1;
+  for (int64_t n : {p.q.shape[0], p.q.shape[1], p.q.shape[2], p.k.shape[2], numbers}) {
     work *= std::max<int64_t>(n, 1);
     if (work > kMostWork) return work;
   }
@@ -389,11 +391,11 @@ void TryBytes(const uint8_t* data, size_t size) {
   // nothing new. (And AddressSanitizer ends the program where memory is short instead of throwing.)
   if (!storage.planned_fit()) return;
   if (p.q.shape[0] > kMostSequences && p.q.shape[0] < kBeyondMemory) return;
-  for (const TensorView* starts : {&p.cu_seqlens_q, &p.cu_seqlens_k}) {
+  for (const TensorView* starts : {&p.cu_seqlens_q, &p.cu_seqlens_k, &p.pages.begins}) {
     // read one by one, and legal where they share memory
     if (starts->present() && starts->shape[0] > kMostSequences) return;
   }
-  if (options.fixed_mask && WorkOf(p) > kMostWork) return;
+  if ((options.fixed_mask || options.fixed_tables) && WorkOf(p) > kMostWork) return;
   Plan plan;
   if (!Accepts(p, Plan::Create(p, options, &plan))) {
     if (plan.valid()) Fail(p, "a plan in spite of an error");
