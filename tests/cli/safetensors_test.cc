@@ -75,9 +75,10 @@ TEST(SafetensorsTest, KnowsTypes) {
     const char* name;
     DType dtype;
     int bytes;
-  } kTypes[] = {{"F32", DType::kF32, 4},   {"F16", DType::kF16, 2},      {"BF16", DType::kBF16, 2},
-                {"BOOL", DType::kBool, 1}, {"I32", DType::kI32, 4},      {"I64", DType::kI64, 8},
-                {"F64", DType::kNone, 8},  {"F8_E4M3", DType::kF8E4M3FN, 1}, {"F4", DType::kNone, 77}};
+  } kTypes[] = {
+      {"F32", DType::kF32, 4},   {"F16", DType::kF16, 2},          {"BF16", DType::kBF16, 2},
+      {"BOOL", DType::kBool, 1}, {"I32", DType::kI32, 4},          {"I64", DType::kI64, 8},
+      {"F64", DType::kNone, 8},  {"F8_E4M3", DType::kF8E4M3FN, 1}, {"F4", DType::kNone, 77}};
   for (const auto& type : kTypes) {
     std::vector<TensorInfo> tensors;
     std::string error;

@@ -72,9 +72,8 @@ TEST(ReferenceConformanceCases, AreLeftOutForWhatTheLibraryDoesNotHave) {
       if (!needs.empty()) ++left_out[needs];
     }
   }
-  EXPECT_EQ(left_out, (std::map<std::string, int>{{"dropout", 11},
-                                                  {"dropout, key_indices", 2},
-                                                  {"key_indices", 9}}));
+  EXPECT_EQ(left_out, (std::map<std::string, int>{
+                          {"dropout", 11}, {"dropout, key_indices", 2}, {"key_indices", 9}}));
 }
 
 }  // namespace
