@@ -5,6 +5,7 @@
 #define FOVEA_C_CACHE_H_
 
 #include "fovea/c.h"
+#include "fovea/detail/macros_begin.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -117,5 +118,7 @@ FOVEA_EXPORT int64_t fovea_append_lost_nans(const fovea_append_call* call) FOVEA
 #ifdef __cplusplus
 }
 #endif
+
+#include "fovea/detail/macros_end.h"
 
 #endif  // FOVEA_C_CACHE_H_
