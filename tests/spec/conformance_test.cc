@@ -44,6 +44,10 @@ class Conformance : public ::testing::TestWithParam<CaseId> {
     });
   }
 
+  bool HasCodes() const {
+    return IsQuantised(case_.problem.k.dtype) || IsQuantised(case_.problem.v.dtype);
+  }
+
   Case case_;
 };
 
@@ -277,6 +281,7 @@ class Sight {
 };
 
 TEST_P(Conformance, NanInDeadKeys) {
+  if (HasCodes()) GTEST_SKIP() << "codes hold no such numbers";
   const Sight sight(case_.problem);
   Spoilt spoilt(case_.problem);
   sight.ForEachDeadPlace([&](const reference::Place& place, int64_t hkv) {
@@ -296,6 +301,7 @@ TEST_P(Conformance, NanInDeadKeys) {
 // In each KV head one key that some rows see and others do not: what it holds reaches the former
 // and not the latter.
 TEST_P(Conformance, NanInRemovedPairs) {
+  if (HasCodes()) GTEST_SKIP() << "codes hold no such numbers";
   const Sight sight(case_.problem);
   Spoilt key_and_value(case_.problem), one_channel(case_.problem);
   for (int64_t b = 0; b < sight.n.B; ++b) {
@@ -316,6 +322,7 @@ TEST_P(Conformance, NanInRemovedPairs) {
 }
 
 TEST_P(Conformance, InfinityInRemovedPairs) {
+  if (HasCodes()) GTEST_SKIP() << "codes hold no such numbers";
   const Sight sight(case_.problem);
   Spoilt spoilt(case_.problem);
   reference::ForwardResult want = reference::Forward(case_.problem);
@@ -407,7 +414,7 @@ INSTANTIATE_TEST_SUITE_P(KvCache, Conformance,
 TEST(ConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("onnx", IsValid).size(), 64u);
   EXPECT_EQ(CasesOf("edge", IsValid).size() + CasesOf("edge", IsRefused).size(), 248u);
-  EXPECT_EQ(CasesOf("extra", IsValid).size(), 46u);
+  EXPECT_EQ(CasesOf("extra", IsValid).size(), 45u);
   EXPECT_EQ(CasesOf("extra", IsRefused).size(), 5u);
   EXPECT_EQ(CasesOf("kvcache", IsValid).size(), 110u);
   EXPECT_EQ(CasesOf("kvcache", IsRefused).size(), 2u);

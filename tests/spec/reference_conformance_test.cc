@@ -59,7 +59,7 @@ TEST(ReferenceConformanceCases, AreAllThere) {
   EXPECT_EQ(CasesOf("edge", IsValid).size(), 242u);
   EXPECT_EQ(CasesOf("merge", IsValid).size(), 23u);
   EXPECT_EQ(CasesOf("backward", IsValid).size(), 35u);
-  EXPECT_EQ(CasesOf("extra", IsValid).size(), 46u);
+  EXPECT_EQ(CasesOf("extra", IsValid).size(), 45u);
   EXPECT_EQ(CasesOf("kvcache", IsValid).size(), 110u);
 }
 
