@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "measure/workload_tensors.h"
@@ -232,16 +233,20 @@ void AwkwardProblem::MoveToPages() {
     for (int64_t x = 0; x < width; ++x)
       page_table_.push_back(static_cast<int32_t>(pages - 1 - b * (width + 1) - x));
   }
-  const auto move = [&](std::vector<char>* values, TensorView* view) {
-    const int64_t bytes = view->shape[3] * SizeOf(view->dtype);
-    std::vector<char> moved(static_cast<size_t>(pages * Hkv_ * page * bytes), kPoison);
+  const auto move = [&](auto* values, TensorView* view) {
+    const int64_t bytes = BytesOf(view->dtype, view->shape[3]);
+    const int64_t of_sequence = view->shape[0] == 1 ? 0 : view->stride[0];
+    std::decay_t<decltype(*values)> moved(static_cast<size_t>(pages * Hkv_ * page * bytes) /
+                                          sizeof((*values)[0]));
+    std::memset(moved.data(), kPoison, moved.size() * sizeof(moved[0]));
+    char* const to = reinterpret_cast<char*>(moved.data());
     for (int64_t b = 0; b < B_; ++b) {
       for (int64_t h = 0; h < Hkv_; ++h) {
         for (int64_t j = 0; j < Tk_; ++j) {
           const int64_t number = page_table_[static_cast<size_t>(b * width + j / page)];
-          std::memcpy(moved.data() + ((number * Hkv_ + h) * page + j % page) * bytes,
-                      static_cast<const char*>(view->data) + b * view->stride[0] +
-                          h * view->stride[1] + j * view->stride[2],
+          std::memcpy(to + ((number * Hkv_ + h) * page + j % page) * bytes,
+                      static_cast<const char*>(view->data) + b * of_sequence + h * view->stride[1] +
+                          j * view->stride[2],
                       static_cast<size_t>(bytes));
         }
       }
@@ -252,6 +257,9 @@ void AwkwardProblem::MoveToPages() {
   };
   move(&k_, &problem_.k);
   move(&v_, &problem_.v);
+  // Scales of rows go with them; zeros are those of channels.
+  if (problem_.k_scale.present()) move(&k_scale_, &problem_.k_scale);
+  if (problem_.v_scale.present()) move(&v_scale_, &problem_.v_scale);
   problem_.pages.table = View(static_cast<const int32_t*>(page_table_.data()), {B_, width});
   problem_.pages.keys = Tk_;
 }
