@@ -131,7 +131,11 @@ bool Compute(const TorchValue* stack, Results* results) {
     return false;
   Plan plan;
   if (!Plan::Create(problem, {}, &plan).ok()) return false;
-  if (!RunWithoutPython(plan, problem, ThreadsFor(plan.cost(), TorchThreads())).ok()) return false;
+  bool interrupted;
+  const Status status =
+      RunWithoutPython(plan, problem, ThreadsFor(plan.cost(), TorchThreads()), &interrupted);
+  // Of a call that was interrupted nobody sees the result: nothing else is to compute it.
+  if (!status.ok() && !interrupted) return false;
   if (mask != nullptr) ZeroWhereEmpty(problem.lse);
   return true;
 }

@@ -177,9 +177,12 @@ Status AppendHere(const KVCache& cache, const NewTokens& tokens, const AppendOpt
   return status;
 }
 
-Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads) noexcept {
+Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads,
+                        bool* interrupted) noexcept {
   PendingSignals signals;
-  return Execute(plan, problem, Library::kTorch, threads, signals);
+  const Status status = Execute(plan, problem, Library::kTorch, threads, signals);
+  *interrupted = signals.asked();
+  return status;
 }
 
 void RunOnce(Call* call, const Options& options) {

@@ -27,8 +27,9 @@ Status RunHere(const GradientPlan& plan, const GradientProblem& problem, Library
 void RunOnce(Call* call, const Options& options);
 
 // For kernels that PyTorch calls without the GIL, which take no exceptions of Python's: what the
-// handler of a signal raises ends the call too, and is raised when Python goes on.
-Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads) noexcept;
+// handler of a signal raises ends the call too (*interrupted), and is raised when Python goes on.
+Status RunWithoutPython(const Plan& plan, const Problem& problem, int threads,
+                        bool* interrupted) noexcept;
 
 // Likewise Append; `threads` 0: as many as are worth it.
 Status AppendHere(const KVCache& cache, const NewTokens& tokens, const AppendOptions& options,
