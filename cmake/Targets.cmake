@@ -34,4 +34,8 @@ if(FOVEA_TARGETS)
       string(APPEND FOVEA_DISABLED_TARGETS "|HWY_${own_${target}}")
     endif()
   endforeach()
+  # The portable one is another of those that are always there only where nothing else is.
+  if(NOT emu128 IN_LIST FOVEA_TARGETS AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|aarch64|arm64")
+    string(APPEND FOVEA_DISABLED_TARGETS "|HWY_EMU128")
+  endif()
 endif()

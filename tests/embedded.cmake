@@ -51,6 +51,6 @@ foreach(isa IN LISTS FOVEA_EMBEDDED_ISAS)
     string(JOIN " " flags ${FOVEA_EMBEDDED_FLAGS_${isa}})
     add_test(NAME embedded_flags_${suffix} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/embedded/flags.sh ${CMAKE_CXX_COMPILER}
       ${CMAKE_CURRENT_BINARY_DIR}/embedded_flags_${suffix} "-I${PROJECT_SOURCE_DIR}/include -isystem ${xsimd_includes}" "${flags}")
-    set_tests_properties(embedded_flags_${suffix} PROPERTIES TIMEOUT 600)
+    set_tests_properties(embedded_flags_${suffix} PROPERTIES TIMEOUT 600 LABELS compilers)
   endif()
 endforeach()

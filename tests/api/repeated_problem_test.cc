@@ -21,8 +21,9 @@ using test::Planned;
 using test::ProblemSpec;
 using test::RandomProblem;
 
-// The words of a problem that may be overwritten by any number: not addresses, not steps to what
-// Create reads, and no booleans, which may hold nothing but 0 and 1.
+// The words of a problem that may be overwritten by any number: not addresses, not steps, types and
+// widths that would have Create read past what is there, and no booleans, which may hold nothing
+// but 0 and 1.
 std::vector<size_t> WordsOf(const Problem& problem) {
   std::vector<bool> skipped(sizeof(Problem) / sizeof(uint32_t));
   const auto skip = [&](const auto& member) {
@@ -33,9 +34,12 @@ std::vector<size_t> WordsOf(const Problem& problem) {
   ForEachTensor(
       [&](const TensorRow& row, const auto& view) {
         skip(view.data);
-        if (row.types.set == kIntegers.set) skip(view.stride);
+        if (row.types.set != kIntegers.set) return;
+        skip(view.stride);
+        skip(view.dtype);
       },
       problem);
+  skip(problem.pages.table.shape);
   skip(problem.ring);
   skip(problem.score.scale);
   skip(problem.score.query_offset);
