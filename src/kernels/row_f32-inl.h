@@ -120,7 +120,7 @@ FOVEA_HOT void RowSumsOf(const KeyRows& k, int64_t begin, int64_t end, const flo
         hn::Store(AddNeighbours(sum[0], sum[1]), df, sums + j * kLanes);
       }
       lines = ahead;
-      LinesAhead none = LinesAhead::None(k);
+      LinesAhead none;
       for (; key < some_end; ++key) {
         VF sum[2] = {zero, zero};
         MultiplyKey<kRows - 2>(k.Row<T>(key) + first, q + 2 * q_stride, q_stride, n, none, sum);
@@ -250,13 +250,14 @@ struct RowEngine : RowOperands {
     HWY_ALIGN float run[(kRowBlockKeys + kLanes) * kTogether];
     HWY_ALIGN float lost[(kRowBlockKeys + kLanes) * kTogether];
     constexpr int64_t kRun = kRunChains * kRowChain;
-    LinesAhead lines(k, (dk + kPair - 1) / kPair, row == 0);
+    LinesAhead lines;
+    if (row == 0) lines = LinesAhead(k, (dk + kPair - 1) / kPair);
     for (int64_t c = 0; c < dk; c += kRowChain) {
       float* const to = c < kRun ? s : run;
       const int64_t n = std::min(dk - c, kRowChain);
       RowSumsOf<kTogether, kRows, T>(k, first, end, q, q_stride, c, n, sums, lines);
       RowScoresOf<kTogether>(sums, first, whole_end, c % kRun != 0, to);
-      lines = LinesAhead::None(k);
+      lines = LinesAhead();
       const int64_t next = c + kRowChain;
       if (c < kRun || (next % kRun != 0 && next < dk)) continue;
       JoinRuns(run + first * kTogether, (whole_end - first) * kTogether, c < 2 * kRun, next >= dk,
@@ -294,7 +295,8 @@ struct RowEngine : RowOperands {
     const float* const alpha = part.tile->state.alpha + row;
     float* const o = part.tile->o + row * o_stride;
     const int64_t wide = dv / (kPairs * kPair), pairs = (dv + kPair - 1) / kPair;
-    LinesAhead ahead(v, wide + pairs - wide * kPairs, row == 0);
+    LinesAhead ahead;
+    if (row == 0) ahead = LinesAhead(v, wide + pairs - wide * kPairs);
     int64_t c = 0;
     for (; c + kPairs * kPair <= dv; c += kPairs * kPair) {
       RowAccumulateOf<kTogether, kRows, kPairs, true, T>(v, c, p, span.first, span.end, alpha, o,

@@ -61,7 +61,7 @@ HWY_INLINE bool IsInPlace(const TensorView& view) {
 // memory to answer; with few, what is multiplied next is prefetched meanwhile: V beside K, the next
 // block of K beside V.
 
-constexpr int64_t kAheadBytes = 8192;
+constexpr int64_t kAheadBytes = 12288;
 
 // Whether K's or V's own rows are prefetched, `rows` query rows being multiplied by them.
 HWY_INLINE bool WantsPrefetch(const TensorView& view, int64_t rows, int64_t row_bytes) {
@@ -111,20 +111,19 @@ HWY_INLINE void PlanPrefetch(const Job& job, const TensorView& view, const Tenso
 // Goes through the lines of KeyRows::ahead, `steps` for each of its rows.
 class LinesAhead {
  public:
-  LinesAhead(const KeyRows& rows, int64_t steps, bool prefetches)
-      : row_(rows.ahead), at_(rows.row[0]), bytes_(0), steps_(INT64_MAX), left_(INT64_MAX) {
-    if (!prefetches || rows.ahead_bytes == 0) return;
+  LinesAhead() = default;  // goes through none
+  LinesAhead(const KeyRows& rows, int64_t steps) {
+    if (rows.ahead_bytes == 0) return;
+    row_ = rows.ahead;
     at_ = *row_++;
     bytes_ = (rows.ahead_bytes + steps - 1) / steps;
     steps_ = left_ = steps;
   }
 
-  // Prefetches nothing that is not there.
-  static HWY_INLINE LinesAhead None(const KeyRows& rows) { return LinesAhead(rows, 1, false); }
-
   // kBytes are read meanwhile.
   template <int kBytes>
   HWY_INLINE void Step() {
+    if (bytes_ == 0) return;
     __builtin_prefetch(at_, 0, 2);
     for (int x = kLine; x < kBytes; x += kLine) __builtin_prefetch(at_ + x, 0, 2);
     at_ += bytes_;
@@ -137,11 +136,11 @@ class LinesAhead {
  private:
   static constexpr int kLine = 64;
 
-  const char* const* row_;
-  const char* at_;
-  int64_t bytes_;
-  int64_t steps_;
-  int64_t left_;
+  const char* const* row_ = nullptr;
+  const char* at_ = nullptr;
+  int64_t bytes_ = 0;  // from step to step
+  int64_t steps_ = 0;
+  int64_t left_ = 0;
 };
 
 // ---- taking ----
