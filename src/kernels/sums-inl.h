@@ -3,9 +3,9 @@
 //
 // Keys are cut into *segments* of Engine::kSegmentKeys at multiples of it. Products p·v of a
 // segment are summed in chains from zero, key by key (two of f32 products in the tile engine, else
-// one); what they give is added to the sum of the *group*: kGroupSegments of them, again at multiples. A group that
-// ends is added to what the groups before it gave, and what that addition lost begins the next
-// group's sum. l's segments join like groups: it is small.
+// one); what they give is added to the sum of the *group*: kGroupSegments of them, again at
+// multiples. A group that ends is added to what the groups before it gave, and what that addition
+// lost begins the next group's sum. l's segments join like groups: it is small.
 //
 // What that loses at f32 products, in units of 2⁻²⁴ · Σ p·|v|, at most:
 //    33  Σ p·v in a chain: an addition for every key and, without fused multiply-adds, a product
@@ -43,8 +43,8 @@ static_assert((kSegmentKeysF32 / 2 + 1) + 1 + kGroupSegments + 4 + 1 + (2 + 4 + 
 template <class Engine>
 HWY_INLINE void BeginGroups(const Tile& tile, const Geometry& g) {
   if (!g.has_groups) return;
-  std::fill_n(tile.o_groups, Engine::OutputLanes::TileFloats(g.tile_lanes, Engine::OutputColumns(g.dv)),
-              0.0f);
+  std::fill_n(tile.o_groups,
+              Engine::OutputLanes::TileFloats(g.tile_lanes, Engine::OutputColumns(g.dv)), 0.0f);
   std::fill_n(tile.m_groups, g.tile_lanes, MinusInfinityScalar());
 }
 

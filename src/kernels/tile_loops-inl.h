@@ -119,8 +119,8 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
     constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
     for (int c = 0; c < kInVectors; c += kLanes) {
       const Words x = Product::LoadAny(values + kWordBytes * c);
-      ForEachIndex<kLanes>([&](auto lane)
-                      HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
+      ForEachIndex<kLanes>(
+          [&](auto lane) HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
     }
     for (int c = kInVectors; c < kChannels; ++c)
       add(c, Product::Broadcast(values + kWordBytes * c));
