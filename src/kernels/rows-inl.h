@@ -152,22 +152,41 @@ HWY_INLINE void UseCopies(const Block& block, const float* copy, int64_t stride,
     to.row[j] = reinterpret_cast<const char*>(copy + j * stride);
 }
 
-// Rows of K or V of a block, in place or copied as f32. For keys that are not resident the first
-// one that is stands in, or zeros.
-HWY_INLINE void TakeKeyRows(const Job& job, const TensorView& view, const Block& block, float* copy,
-                            KeyRows& to) {
+// Rows of a run, `stride` bytes from element to element, side by side.
+HWY_INLINE void CopyStored(const KeyRun& run, int64_t stride, int64_t size, int64_t channels,
+                           char* to, int64_t to_stride) {
+  for (int64_t j = 0; j < run.n; ++j, to += to_stride) {
+    const char* const row = run.row + j * run.row_stride;
+    for (int64_t c = 0; c < channels; ++c)
+      std::memcpy(to + c * size, row + c * stride, static_cast<size_t>(size));
+  }
+}
+
+// Rows of K or V of a block, in place, or copied as f32; with `as_stored` vectors' types keep
+// theirs, so that products go in the same order. For keys that are not resident the first one that
+// is stands in, or zeros.
+HWY_INLINE void TakeKeyRows(const Job& job, const TensorView& view, const Block& block,
+                            bool as_stored, float* copy, KeyRows& to) {
   if (IsInPlace(view)) {
     to.dtype = view.dtype;
     FindRows(job.call, job.item, view, block, to.row);
     std::fill_n(to.row, block.begin, to.row[block.begin]);
-  } else {
-    const int64_t stride = CopiedStride(view.shape[3]);
-    std::fill_n(copy, block.begin * stride, 0.0f);
-    ForEachRun(job.call, job.item, view, block, [&](const KeyRun& some, int64_t j) {
-      LoadKeys(job.call, job.item, view, some, some.n, copy + j * stride, stride);
-    });
-    UseCopies(block, copy, stride, to);
+    return;
   }
+  as_stored = as_stored && IsVectorType(view.dtype);
+  const int64_t channels = view.shape[3], stride = CopiedStride(channels);
+  std::fill_n(copy, block.begin * stride, 0.0f);
+  UseCopies(block, copy, stride, to);
+  if (as_stored) to.dtype = view.dtype;
+  ForEachRun(job.call, job.item, view, block, [&](const KeyRun& some, int64_t j) {
+    float* const rows = copy + j * stride;
+    if (as_stored) {
+      CopyStored(some, view.stride[3], SizeOf(view.dtype), channels, reinterpret_cast<char*>(rows),
+                 stride * int64_t{sizeof(float)});
+    } else {
+      LoadKeys(job.call, job.item, view, some, some.n, rows, stride);
+    }
+  });
 }
 
 struct RowValues {
@@ -185,7 +204,7 @@ struct RowOperands : F32Operands<LanesAreChannels, 0, true> {
   static HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
     HWY_NAMESPACE::PackQueries<LanesAreChannels>(job, tile);
     const TensorView& k = job.call.problem->k;
-    if (!IsInPlace(k)) return;
+    if (!IsVectorType(k.dtype)) return;
     WithVectorType(k.dtype, [&](auto zero) HWY_ATTR {
       using T = decltype(zero);
       if constexpr (kEvenAndOdd<T>) {
@@ -203,7 +222,7 @@ struct RowOperands : F32Operands<LanesAreChannels, 0, true> {
   static HWY_INLINE KeyRows TakeKeys(const Job& job, const Block& block) {
     const Problem& problem = *job.call.problem;
     KeyRows k;
-    TakeKeyRows(job, problem.k, block, job.w.k, k);
+    TakeKeyRows(job, problem.k, block, true, job.w.k, k);
     PlanPrefetch(job, problem.k, problem.v, true, block, k);
     return k;
   }
@@ -213,7 +232,7 @@ struct RowOperands : F32Operands<LanesAreChannels, 0, true> {
     const int64_t dv = job.g.dv;
     RowValues v;
     v.poisoned = nullptr;
-    TakeKeyRows(job, problem.v, block, w.v, v.rows);
+    TakeKeyRows(job, problem.v, block, false, w.v, v.rows);
     PlanPrefetch(job, problem.v, problem.k, false, block, v.rows);
     if (job.value_scale != 1.0f) {
       CopyScaled(v.rows, block.n, dv, job.value_scale, w.v, CopiedStride(dv));
