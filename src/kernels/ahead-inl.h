@@ -120,23 +120,22 @@ HWY_INLINE void AddOutput(const KernelCall& call, const Item& item, PrefetchQueu
   if (item.partial == nullptr) AddQueryRows(call, call.problem->out, item, queue);
 }
 
-// What an item reads first.
-HWY_INLINE void AddItem(const KernelCall& call, const Item& item, PrefetchQueue& queue) {
+// The block of keys that an item reads first.
+HWY_INLINE Block FirstBlock(const KernelCall& call, const Item& item) {
   const Geometry& g = call.geometry;
-  const Problem& problem = *call.problem;
-  AddQueryRows(call, problem.q, item, queue);
-  const int64_t begin = item.first_row / g.group;
-  const KeyRange seen =
-      VisibleKeys(call.lengths[item.sequence], problem.score.causal, problem.score.window, begin);
+  const Score& score = call.problem->score;
+  const KeyRange seen = VisibleKeys(call.lengths[item.sequence], score.causal, score.window,
+                                    item.first_row / g.group);
   const int64_t first =
       std::clamp(seen.first, item.keys.first, item.keys.end) / g.block_keys * g.block_keys;
-  if (first < item.keys.end) queue.AddBlock(call, item, BlockAt(item, g.block_keys, first));
+  return first < item.keys.end ? BlockAt(item, g.block_keys, first) : Block{first, 0, 0};
 }
 
 // What micro-kernels prefetch as they go; Step once at each call of one.
 class Ahead {
  public:
-  // At the beginning of a block of which `tiles` tiles see some: of the item's keys, `behind` lie
+  // Rows of K and V are left out where the engine prefetches them itself (kPrefetchesRows). At the
+  // beginning of a block of which `tiles` tiles see some: of the item's keys, `behind` lie
   // behind it.
   template <class Engine>
   HWY_INLINE void Plan(const Job& job, const Block& block, int64_t behind, int tiles,
@@ -146,7 +145,7 @@ class Ahead {
     block_.Clear();
     if (behind > 0) {
       const Block next = {block.first + g.block_keys, std::min<int64_t>(g.block_keys, behind), 0};
-      block_.AddBlock(call, job.item, next);
+      if constexpr (!Engine::kPrefetchesRows) block_.AddBlock(call, job.item, next);
       block_.AddBias(call.problem->score.bias, call, job.item, next);
       block_.AddBias(call.problem->score.mask, call, job.item, next);
     }
@@ -154,7 +153,11 @@ class Ahead {
     if (ends_ || behind > kBlocksOfItsEnd * g.block_keys) return;
     ends_ = true;
     if (writes_output) AddOutput(call, job.item, item_);
-    if (call.next != nullptr) AddItem(call, *call.next, item_);
+    if (call.next != nullptr) {
+      AddQueryRows(call, call.problem->q, *call.next, item_);
+      if constexpr (!Engine::kPrefetchesRows)
+        item_.AddBlock(call, *call.next, FirstBlock(call, *call.next));
+    }
     item_.SpreadOver(tiles * Engine::MicroKernelCalls(block.n + std::max<int64_t>(behind, 0), g));
   }
 

@@ -13,7 +13,8 @@
 //     1  the runs' sum, at the end
 //     1  the scale, which multiplies Q or sums
 // which is 136, however long the head is; the contract allows 8 + min(dk, 128). Of the row engine a
-// lane has 33, and lanes are folded in 4 additions; on AMX a step has 17, and a run 27 additions.
+// lane has 33, and its two sums and the lanes are folded in 5 additions; on AMX a step has 17, and
+// a run 27 additions.
 #if defined(FOVEA_SRC_KERNELS_CHAINS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_CHAINS_INL_H_
 #undef FOVEA_SRC_KERNELS_CHAINS_INL_H_
@@ -29,7 +30,7 @@ namespace HWY_NAMESPACE {
 
 // Whole words of any product; Q of a chain stays in L1.
 constexpr int64_t kChain = 128;
-constexpr int64_t kRowChain = 32 * kLanes;
+constexpr int64_t kRowChain = 32 * kPair;  // 32 vectors in each of two sums
 constexpr int64_t kRunChains = kRunChannels / kChain;
 static_assert(kRunChannels % kChain == 0);
 static_assert(kChain + (kRunChains - 1) + 1 + 1 <= 8 + kChain);

@@ -118,7 +118,7 @@ HWY_NOINLINE void TakeTile(const Job& job, const GradientCall& call, const Gradi
     }
     Lanes::FromRows(rows, kRows, n, g.dv, to.dout + Lanes::Index(0, c, g.dv));
   }
-  to.poisoned = HasNonFinite({to.dout, kRows}, g.dv, kRows);
+  to.poisoned = HasNonFinite(BlockRows{to.dout, kRows}, g.dv, kRows);
   ByRows<kRows>(to.dout, g.dv, to.dout_rows);
   if (to.poisoned) ZeroNonFinite(to.dout_rows, kRows * ColumnFloats(g.dv));
   ByRows<kRows>(tile.q, g.dk, to.q_rows);
@@ -133,7 +133,7 @@ HWY_NOINLINE void TakeTile(const Job& job, const GradientCall& call, const Gradi
       }
     });
   }
-  if (HasNonFinite({tile.q, kRows}, g.dk, kRows))
+  if (HasNonFinite(BlockRows{tile.q, kRows}, g.dk, kRows))
     ZeroNonFinite(to.q_rows, kRows * ColumnFloats(g.dk));
   std::fill_n(to.dq, kRows * g.dk, 0.0f);
 }

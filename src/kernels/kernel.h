@@ -93,6 +93,8 @@ struct EngineKernels {
   // rows that a tile of the micro-kernels can hold: the fewest of the tile engine's two sizes …
   int32_t min_tile_rows = 1;
   int32_t max_tile_rows = 0;  // … and the most
+  // of the row engine: tiles of more than one row are stored as multiples of so many
+  int32_t row_lanes = 1;
   // of a tile-engine item: enough tiles to reuse a block of K and V from L2
   int32_t item_rows = 128;
   int32_t segment_keys = 1;  // of the sums over keys, …

@@ -109,6 +109,57 @@ HWY_INLINE VF LoadAsF32(const T* p, int64_t n) {
   }
 }
 
+// The 2·kLanes elements at p as two vectors: the first half and the second, or, where that is
+// cheaper (bf16), those with even and those with odd numbers. With n < 2·kLanes: of n elements,
+// then zeros.
+template <class T>
+constexpr bool kEvenAndOdd = std::is_same_v<T, hwy::bfloat16_t>;
+constexpr int kPair = 2 * kLanes;
+
+template <class T>
+HWY_INLINE void LoadPair(const T* p, VF& a, VF& b) {
+  if constexpr (kEvenAndOdd<T>) {
+    const auto pairs = hn::LoadU(hn::Repartition<T, DF>(), p);
+    a = hn::PromoteEvenTo(DF(), pairs);
+    b = hn::PromoteOddTo(DF(), pairs);
+  } else {
+    a = LoadAsF32(p);
+    b = LoadAsF32(p + kLanes);
+  }
+}
+template <class T>
+HWY_INLINE void LoadPair(const T* p, int64_t n, VF& a, VF& b) {
+  if constexpr (kEvenAndOdd<T>) {
+    T some[kPair] = {};
+    std::memcpy(some, p, static_cast<size_t>(n) * sizeof(T));
+    LoadPair(some, a, b);
+  } else if (n <= kLanes) {
+    a = n == kLanes ? LoadAsF32(p) : LoadAsF32(p, n);
+    b = hn::Zero(DF());
+  } else {
+    a = LoadAsF32(p);
+    b = LoadAsF32(p + kLanes, n - kLanes);
+  }
+}
+
+// Between the two orders of so many floats.
+template <class T>
+HWY_INLINE void ToPairOrder(VF& a, VF& b) {
+  if constexpr (kEvenAndOdd<T>) {
+    const VF even = hn::ConcatEven(DF(), b, a);
+    b = hn::ConcatOdd(DF(), b, a);
+    a = even;
+  }
+}
+template <class T>
+HWY_INLINE void FromPairOrder(VF& a, VF& b) {
+  if constexpr (kEvenAndOdd<T>) {
+    const VF lower = hn::InterleaveWholeLower(DF(), a, b);
+    b = hn::InterleaveWholeUpper(DF(), a, b);
+    a = lower;
+  }
+}
+
 // f(T()) for the type T of elements that dtype names: one of those above. Never another: what is no
 // array of a type that registers can be loaded from is copied to scratch as f32 before.
 template <class F>

@@ -39,7 +39,7 @@ struct SumFaults {
 // can mend.
 template <class Engine>
 HWY_INLINE SumFaults FaultsOfSums(const Tile& tile, const Geometry& g, const float* inverse) {
-  using Lanes = typename Engine::Lanes;
+  using Lanes = typename Engine::OutputLanes;
   const DF df;
   const VF zero = hn::Zero(df), least = hn::Set(df, kLeastSum);
   VF sum = zero, small = zero;
@@ -67,7 +67,7 @@ HWY_NOINLINE void NoteFaults(const Tile& tile, const Geometry& g) {
   faults[0] = 1;
   for (int64_t r = 0; r < tile.count; ++r) {
     for (int64_t c = 0; c < g.dv; ++c) {
-      const float o = tile.o[Engine::Lanes::Index(r, c, g.dv)];
+      const float o = tile.o[Engine::OutputLanes::Index(r, c, g.dv)];
       const bool is_large = !std::isfinite(o), is_small = o != 0.0f && std::abs(o) < kLeastSum;
       const int64_t n = 2 * (r * g.dv + c);
       faults[1 + n / 64] |= (uint64_t{is_large} | uint64_t{is_small} << 1) << (n % 64);
@@ -88,7 +88,7 @@ HWY_NOINLINE void MendSums(const Tile& tile, const Geometry& g, const float* inv
     for (int64_t c = 0; c < g.dv; ++c) {
       const int64_t n = 2 * (r * g.dv + c) + kind;
       if ((faults[1 + n / 64] >> (n % 64) & 1) == 0) continue;
-      const double mended = static_cast<double>(tile.o[Engine::Lanes::Index(r, c, g.dv)]) *
+      const double mended = static_cast<double>(tile.o[Engine::OutputLanes::Index(r, c, g.dv)]) *
                             static_cast<double>(inverse[r]) / value_scale;
       if (!std::isfinite(mended)) continue;
       const float x = static_cast<float>(std::clamp(mended, -kMost, kMost));

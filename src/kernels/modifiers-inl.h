@@ -154,7 +154,7 @@ HWY_INLINE void AddView(const Job& job, const Part& part, const TensorView& view
     return AddKeyBias<Lanes>(job, part, from, from.Row(item.sequence, item.kv_head * group, 0), use,
                              job.w.mask_words);
   }
-  if constexpr (Lanes::kKeyStep == 1) {
+  if constexpr (Lanes::kLanesAreQueries) {
     if (from.dtype == DType::kBool || from.dtype == DType::kBit) {
       return RemoveMasked<Lanes>(job, part, from);
     }
@@ -166,7 +166,8 @@ HWY_INLINE void AddView(const Job& job, const Part& part, const TensorView& view
 template <class Lanes>
 inline HWY_NOINLINE void CallFunction(const Job& job, const Part& part) {
   const ScoreFunction& function = job.call.problem->score.function;
-  int64_t heads[kMaxTileLanes], positions[kMaxTileLanes], rows = 0;
+  int64_t heads[kMaxTileLanes], positions[kMaxTileLanes];
+  int rows = 0;
   ForEachRow(job, *part.tile, [&](int r, int64_t h, int64_t i) {
     if (i >= job.sequence.q_length) return;  // and so are all rows behind it
     heads[r] = h;
@@ -178,17 +179,19 @@ inline HWY_NOINLINE void CallFunction(const Job& job, const Part& part) {
   const auto index = [&](int64_t row, int64_t key) { return Lanes::Index(row, key, block_keys); };
   ScoreBlock block = {};
   block.size = sizeof(block);
-  block.scores = part.s + index(0, part.span.first);
-  block.rows = rows;
   block.keys = part.span.end - part.span.first;
   block.row_stride = index(1, 0) - index(0, 0);
   block.key_stride = index(0, 1) - index(0, 0);
-  block.heads = heads;
-  block.query_positions = positions;
   block.first_key_position = part.block.first + part.span.first;
   block.sequence = job.item.sequence;
   block.offset = job.sequence.offset;
-  function.apply(function.context, &block);
+  for (int row = 0; row < rows; row += Lanes::kRowsInLine) {
+    block.scores = part.s + index(row, part.span.first);
+    block.rows = std::min(rows - row, Lanes::kRowsInLine);
+    block.heads = heads + row;
+    block.query_positions = positions + row;
+    function.apply(function.context, &block);
+  }
 }
 
 // The first two steps, as far as call.stage: natural scores in, capped ones out.

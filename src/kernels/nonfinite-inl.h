@@ -17,13 +17,13 @@ namespace fovea {
 namespace HWY_NAMESPACE {
 
 // Whether any of n rows of d floats holds a NaN or an infinity: then 0·x is NaN.
-template <class T>
-HWY_INLINE bool HasNonFiniteOf(const BlockRows& rows, int64_t n, int64_t d) {
+template <class T, class Rows>
+HWY_INLINE bool HasNonFiniteOf(const Rows& rows, int64_t n, int64_t d) {
   const DF df;
   const VF zero = hn::Zero(df);
   VF sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero;
   for (int64_t j = 0; j < n; ++j) {
-    const T* p = rows.Row<T>(j);
+    const T* p = rows.template Row<T>(j);
     int64_t c = 0;
     for (; c + 4 * kLanes <= d; c += 4 * kLanes) {
       sum0 = hn::MulAdd(LoadAsF32(p + c), zero, sum0);
@@ -37,15 +37,16 @@ HWY_INLINE bool HasNonFiniteOf(const BlockRows& rows, int64_t n, int64_t d) {
   return !hn::AllTrue(df, hn::Eq(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)), zero));
 }
 
-inline HWY_NOINLINE bool HasNonFinite(const BlockRows& rows, int64_t n, int64_t d) {
+template <class Rows>
+HWY_NOINLINE bool HasNonFinite(const Rows& rows, int64_t n, int64_t d) {
   return WithVectorType(
       rows.dtype, [&](auto zero) HWY_ATTR { return HasNonFiniteOf<decltype(zero)>(rows, n, d); });
 }
 
 // Copies n rows to `to` (which may be the rows themselves), f32, with non-finite elements zeroed,
 // and notes the rows that had any. Rows of `to` have room for whole vectors.
-template <class T>
-HWY_INLINE void IsolateNonFiniteOf(const BlockRows& rows, int64_t n, int64_t d, float* to,
+template <class T, class Rows>
+HWY_INLINE void IsolateNonFiniteOf(const Rows& rows, int64_t n, int64_t d, float* to,
                                    int64_t to_stride, uint64_t* poisoned) {
   const DF df;
   const VF zero = hn::Zero(df);
@@ -53,7 +54,7 @@ HWY_INLINE void IsolateNonFiniteOf(const BlockRows& rows, int64_t n, int64_t d, 
     if (j % 64 == 0) poisoned[j / 64] = 0;
     bool finite = true;
     for (int64_t c = 0; c < d; c += kLanes) {
-      const VF x = LoadAsF32(rows.Row<T>(j) + c, std::min<int64_t>(d - c, kLanes));
+      const VF x = LoadAsF32(rows.template Row<T>(j) + c, std::min<int64_t>(d - c, kLanes));
       const auto is_finite = hn::Eq(hn::Mul(x, zero), zero);
       finite = finite && hn::AllTrue(df, is_finite);
       hn::StoreU(hn::IfThenElseZero(is_finite, x), df, to + j * to_stride + c);
@@ -62,8 +63,9 @@ HWY_INLINE void IsolateNonFiniteOf(const BlockRows& rows, int64_t n, int64_t d, 
   }
 }
 
-inline HWY_NOINLINE void IsolateNonFinite(const BlockRows& rows, int64_t n, int64_t d, float* to,
-                                          int64_t to_stride, uint64_t* poisoned) {
+template <class Rows>
+HWY_NOINLINE void IsolateNonFinite(const Rows& rows, int64_t n, int64_t d, float* to,
+                                   int64_t to_stride, uint64_t* poisoned) {
   WithVectorType(rows.dtype, [&](auto zero) HWY_ATTR {
     IsolateNonFiniteOf<decltype(zero)>(rows, n, d, to, to_stride, poisoned);
   });
@@ -191,7 +193,8 @@ inline HWY_NOINLINE void AddPoisoned(const Job& job, const Part& part, const uin
       loaded = true;
       const float p = Engine::Weights::template At<Lanes>(part.s, r, j, g.block_keys);
       for (int64_t c = 0; c < g.dv; ++c) {
-        if (v_row[c] - v_row[c] != 0.0f) tile.o[Lanes::Index(r, c, g.dv)] += p * v_row[c];
+        if (v_row[c] - v_row[c] != 0.0f)
+          tile.o[Engine::OutputLanes::Index(r, c, g.dv)] += p * v_row[c];
       }
     });
   }

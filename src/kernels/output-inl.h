@@ -73,7 +73,6 @@ HWY_INLINE Destination PartialOutputOf(const Job& job, const Tile& tile) {
 // job scales values only what had one is stored.
 template <class Engine>
 HWY_INLINE SumFaults StoreOutput(const Job& job, const Tile& tile) {
-  using Lanes = typename Engine::Lanes;
   const KernelCall& call = job.call;
   const Item& item = job.item;
   const Geometry& g = job.g;
@@ -90,7 +89,7 @@ HWY_INLINE SumFaults StoreOutput(const Job& job, const Tile& tile) {
   const SumFaults faults = FaultsOfSums<Engine>(tile, g, inverse);
   tile.faults[0] = 0;
   if (faults.any()) NoteFaults<Engine>(tile, g);
-  Lanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
+  Engine::OutputLanes::ToRows(tile.o, g.dv, g.dv, inverse, out);
   if (item.partial != nullptr) {
     float* const m = item.partial + item.rows * g.dv + (tile.first_row - item.first_row);
     std::copy_n(tile.state.m, tile.count, m);

@@ -41,14 +41,14 @@ constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM;
 // broadcast: then what is broadcast is read a vector at a time.
 constexpr bool kFactorsAreLanes = HWY_TARGET_IS_NEON;
 
-// f(lane) for every lane, each a constant.
-template <class F, int... kLane>
-HWY_INLINE void ForEachLane(const F& f, std::integer_sequence<int, kLane...>) {
-  (f(std::integral_constant<int, kLane>()), ...);
+// f(n) for every n < kCount, each a constant.
+template <class F, int... kIndex>
+HWY_INLINE void ForEachIndex(const F& f, std::integer_sequence<int, kIndex...>) {
+  (f(std::integral_constant<int, kIndex>()), ...);
 }
-template <class F>
-HWY_INLINE void ForEachLane(const F& f) {
-  ForEachLane(f, std::make_integer_sequence<int, kLanes>());
+template <int kCount, class F>
+HWY_INLINE void ForEachIndex(const F& f) {
+  ForEachIndex(f, std::make_integer_sequence<int, kCount>());
 }
 
 constexpr int64_t kWordBytes = 4;

@@ -1,6 +1,6 @@
 // The row engine's f32 micro-kernels: lanes hold the head dimension of K and V rows, which are read
-// in place, all query rows of a tile at once, so that K and V stream from memory exactly once. Rows
-// of 16 bits are widened in registers: they are half as many bytes.
+// in place, row by row, for all query rows of a tile, so that K and V stream from memory exactly
+// once. Rows of 16 bits are widened in registers: they are half as many bytes.
 #if defined(FOVEA_SRC_KERNELS_ROW_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
 #undef FOVEA_SRC_KERNELS_ROW_F32_INL_H_
@@ -10,269 +10,321 @@
 
 #include "kernels/chains-inl.h"
 #include "kernels/pipeline-inl.h"
-#include "kernels/products-inl.h"
-#include "kernels/take-inl.h"
+#include "kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea {
 namespace HWY_NAMESPACE {
 
-// Vectors of channels that stay in registers while V streams by, for two query rows at a time, or
-// half as many for four: half of the register file.
-constexpr int kRowChannels = kManyRegisters ? 8 : 4;
+// Query rows that are multiplied by a row of K or V when it comes from memory. Where a loop has at
+// most two multiply-adds for a line the core keeps on reading ahead; the other rows follow while
+// the keys are in L1. Few registers hold too few sums for that, and widening would be done twice.
+template <class T>
+constexpr int kRowsAtOnce = HWY_ARCH_X86 && kManyRegisters && std::is_same_v<T, float> ? 2 : 4;
 
-// Lane x of the result, x < 4: the sum of the lanes of the x-th argument. The order of the sum is
-// the same for each.
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfLanes(VF a, VF b, VF c, VF d) {
-  const hn::FixedTag<float, 4> d4;
-  TransposeBlocks(a, b, c, d);
-  const VF sum = hn::Add(hn::Add(a, b), hn::Add(c, d));
+// ---- sums of lanes ----
+
+// The sums of the lanes of four vectors, in each block of 128 bits: Σ a, Σ b, Σ c, Σ d of the
+// block.
+HWY_INLINE VF AddNeighbours(VF a, VF b) {
+  const DF df;
+  return hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
+}
+HWY_INLINE VF AddPairs(VF ab, VF cd) {
+  const DF df;
+  const hn::Repartition<uint64_t, DF> du;
+  const auto x = hn::BitCast(du, ab), y = hn::BitCast(du, cd);
+  return hn::Add(hn::BitCast(df, hn::InterleaveLower(du, x, y)),
+                 hn::BitCast(df, hn::InterleaveUpper(du, x, y)));
+}
+
+// Block n of the result is the sum of the blocks of t[n].
+HWY_INLINE VF AddBlocks(const VF* t) {
+  const DF df;
   if constexpr (kLanes == 4) {
-    return hn::ResizeBitCast(d4, sum);
+    return t[0];
+  } else if constexpr (kLanes == 8) {
+    return hn::Add(hn::ConcatLowerLower(df, t[1], t[0]), hn::ConcatUpperUpper(df, t[1], t[0]));
   } else {
-    const hn::Half<DF> half;
-    const auto folded = hn::Add(hn::LowerHalf(half, sum), hn::UpperHalf(half, sum));
-    if constexpr (kLanes == 8) {
-      return hn::ResizeBitCast(d4, folded);
-    } else {
-      const hn::Half<decltype(half)> quarter;
-      return hn::ResizeBitCast(
-          d4, hn::Add(hn::LowerHalf(quarter, folded), hn::UpperHalf(quarter, folded)));
-    }
+    const VF a =
+        hn::Add(hn::ConcatLowerLower(df, t[2], t[0]), hn::ConcatUpperUpper(df, t[2], t[0]));
+    const VF b =
+        hn::Add(hn::ConcatLowerLower(df, t[3], t[1]), hn::ConcatUpperUpper(df, t[3], t[1]));
+    return hn::Add(hn::OddEvenBlocks(b, a),
+                   hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), hn::SwapAdjacentBlocks(a)));
   }
 }
 
-// s[r][j] = Σ_c k[j][c] · q[r][c] for kKeys (≤ 4) keys of type T and kRows query rows, plus s[r][j]
-// if kAdds. q rows are padded with zeros to whole vectors.
-template <int kKeys, int kRows, bool kAdds, class T>
-FOVEA_HOT void RowScoresOf(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
-                           int64_t q_stride, int64_t dk, float* HWY_RESTRICT s, int64_t s_stride) {
+// ---- scores ----
+
+// sum[r] = Σ_c k[c] · q[r][c] lane by lane, c < n, for kRows query rows. q rows are in the order of
+// pairs (LoadPair) and padded with zeros.
+template <int kRows, class T>
+HWY_INLINE void MultiplyKey(const T* HWY_RESTRICT k, const float* HWY_RESTRICT q, int64_t q_stride,
+                            int64_t n, LinesAhead& lines, VF* sum) {
+  constexpr int kBytes = kPair * sizeof(T);
   const DF df;
-  VF sum[4][kRows];
-  for (int j = 0; j < 4; ++j) {
-    for (int r = 0; r < kRows; ++r) sum[j][r] = hn::Zero(df);
-  }
+  VF a[kRows], b[kRows];
+  for (int r = 0; r < kRows; ++r) a[r] = b[r] = hn::Zero(df);
   int64_t c = 0;
-  for (; c + kLanes <= dk; c += kLanes) {
-    VF x[kKeys];
-    for (int j = 0; j < kKeys; ++j) x[j] = LoadAsF32(k + j * k_stride + c);
+  for (; c + kPair <= n; c += kPair) {
+    lines.Step<kBytes>();
+    VF x, y;
+    LoadPair(k + c, x, y);
+    for (int r = 0; r < kRows; ++r) a[r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), a[r]);
+    for (int r = 0; r < kRows; ++r)
+      b[r] = hn::MulAdd(y, hn::Load(df, q + r * q_stride + c + kLanes), b[r]);
+  }
+  if (c < n) {
+    lines.Step<kBytes>();
+    VF x, y;
+    LoadPair(k + c, n - c, x, y);
     for (int r = 0; r < kRows; ++r) {
-      const VF y = hn::Load(df, q + r * q_stride + c);
-      for (int j = 0; j < kKeys; ++j) sum[j][r] = hn::MulAdd(x[j], y, sum[j][r]);
+      a[r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), a[r]);
+      b[r] = hn::MulAdd(y, hn::Load(df, q + r * q_stride + c + kLanes), b[r]);
     }
   }
-  if (c < dk) {
-    for (int j = 0; j < kKeys; ++j) {
-      const VF x = LoadAsF32(k + j * k_stride + c, dk - c);
-      for (int r = 0; r < kRows; ++r)
-        sum[j][r] = hn::MulAdd(x, hn::Load(df, q + r * q_stride + c), sum[j][r]);
-    }
-  }
-  const hn::FixedTag<float, 4> d4;
-  for (int r = 0; r < kRows; ++r) {
-    float* const to = s + r * s_stride;
-    auto sums = SumsOfLanes(sum[0][r], sum[1][r], sum[2][r], sum[3][r]);
-    if constexpr (kAdds) sums = hn::Add(hn::LoadN(d4, to, kKeys), sums);
-    hn::StoreN(sums, d4, to, kKeys);
-  }
+  for (int r = 0; r < kRows; ++r) sum[r] = hn::Add(a[r], b[r]);
 }
 
-// The same over the channels of a run.
-template <int kKeys, int kRows, class T>
-HWY_INLINE void RowScoresOfRun(const T* HWY_RESTRICT k, int64_t k_stride,
-                               const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
-                               float* HWY_RESTRICT s, int64_t s_stride) {
-  RowScoresOf<kKeys, kRows, false>(k, k_stride, q, q_stride, std::min(dk, kRowChain), s, s_stride);
-  for (int64_t c = kRowChain; c < dk; c += kRowChain) {
-    RowScoresOf<kKeys, kRows, true>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowChain),
-                                    s, s_stride);
-  }
-}
+// Keys that some of the rows are multiplied by before the others are, where not all are at once:
+// they stay in L1.
+constexpr int64_t kKeysAtOnce = 8;
 
-constexpr int64_t kRowRun = kRunChains * kRowChain;
-
-// s[r][j], which has the first run, plus all others.
-template <int kKeys, int kRows, class T>
-HWY_NOINLINE void AddRowRuns(const T* HWY_RESTRICT k, int64_t k_stride, const float* HWY_RESTRICT q,
-                             int64_t q_stride, int64_t dk, float* HWY_RESTRICT s,
-                             int64_t s_stride) {
-  const hn::FixedTag<float, 4> d4;
-  HWY_ALIGN float run[kRows * 4], lost[kRows * 4] = {};
-  for (int64_t c = kRowRun; c < dk; c += kRowRun) {
-    RowScoresOfRun<kKeys, kRows>(k + c, k_stride, q + c, q_stride, std::min(dk - c, kRowRun), run,
-                                 4);
-    for (int r = 0; r < kRows; ++r) {
-      float* const to = s + r * s_stride;
-      auto sums = hn::LoadN(d4, to, kKeys), rests = hn::Load(d4, lost + 4 * r);
-      JoinRun(hn::LoadN(d4, run + 4 * r, kKeys), c + kRowRun >= dk, sums, rests);
-      hn::StoreN(sums, d4, to, kKeys);
-      hn::Store(rests, d4, lost + 4 * r);
-    }
-  }
-}
-
-// The same over all channels of a head.
-template <int kKeys, int kRows, class T>
-HWY_INLINE void RowScoresOfHead(const T* HWY_RESTRICT k, int64_t k_stride,
-                                const float* HWY_RESTRICT q, int64_t q_stride, int64_t dk,
-                                float* HWY_RESTRICT s, int64_t s_stride) {
-  RowScoresOfRun<kKeys, kRows>(k, k_stride, q, q_stride, std::min(dk, kRowRun), s, s_stride);
-  if (dk > kRowRun) AddRowRuns<kKeys, kRows>(k, k_stride, q, q_stride, dk, s, s_stride);
-}
-
-// Keys of P·V that are summed in one chain: half a segment.
-constexpr int64_t kRowChainKeys = kSegmentKeysF32 / 2;
-
-// o[r][:] = alpha[r] · o[r][:] + Σ_j p[r][j] · v[j][:] for kRows rows and kChannels vectors of
-// channels, of which the last holds `last` (≤ kLanes). Keys first ≤ j < end; the sum of a segment
-// is that of its chains.
-template <int kRows, int kChannels, bool kWhole, class T>
-FOVEA_HOT void RowAccumulateOf(const T* HWY_RESTRICT values, int64_t v_stride,
-                               const float* HWY_RESTRICT p, int64_t p_stride, int64_t first,
-                               int64_t end, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o,
-                               int64_t o_stride, int64_t last) {
+// Sums of a key and kRows query rows (of kTogether that lie together in S), each over the lanes of
+// a block: one vector of them for four rows, or one a key.
+template <int kTogether, int kRows, class T>
+FOVEA_HOT void RowSumsOf(const KeyRows& k, int64_t begin, int64_t end, const float* HWY_RESTRICT q,
+                         int64_t q_stride, int64_t first, int64_t n, float* HWY_RESTRICT sums,
+                         LinesAhead& lines) {
   const DF df;
-  VF a[kRows];
-  for (int r = 0; r < kRows; ++r) a[r] = hn::Set(df, alpha[r]);
-  for (int64_t j = first; j < end;) {
-    HWY_ALIGN float before[kRows][kChannels * kLanes];
-    VF sum[kRows][kChannels];
-    const int64_t segment_end = std::min(end, RoundUp(j + 1, kSegmentKeysF32));
-    for (bool is_first = true; j < segment_end; is_first = false) {
-      const int64_t chain_end = std::min(end, RoundUp(j + 1, kRowChainKeys));
-      for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kChannels; ++c) sum[r][c] = hn::Zero(df);
-      }
-      for (; j < chain_end; ++j) {
-        const T* const from = values + j * v_stride;
-        VF pv[kRows];
-        for (int r = 0; r < kRows; ++r) pv[r] = hn::Set(df, p[r * p_stride + j]);
-        for (int c = 0; c < kChannels; ++c) {
-          const VF x = kWhole || c + 1 < kChannels ? LoadAsF32(from + c * kLanes)
-                                                   : LoadAsF32(from + c * kLanes, last);
-          for (int r = 0; r < kRows; ++r) sum[r][c] = hn::MulAdd(x, pv[r], sum[r][c]);
-        }
-      }
-      for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kChannels; ++c) {
-          if (!is_first) sum[r][c] = hn::Add(hn::Load(df, before[r] + c * kLanes), sum[r][c]);
-          if (j < segment_end) hn::Store(sum[r][c], df, before[r] + c * kLanes);
-        }
-      }
+  const VF zero = hn::Zero(df);
+  q += first;
+  if constexpr (kRows <= kRowsAtOnce<T>) {
+    LinesAhead ahead = lines;
+    for (int64_t key = begin; key < end; ++key) {
+      VF sum[4] = {zero, zero, zero, zero};
+      MultiplyKey<kRows>(k.Row<T>(key) + first, q, q_stride, n, ahead, sum);
+      if constexpr (kTogether == 4)
+        sum[0] = AddPairs(AddNeighbours(sum[0], sum[1]), AddNeighbours(sum[2], sum[3]));
+      hn::Store(sum[0], df, sums + key * kLanes);
     }
-    for (int r = 0; r < kRows; ++r) {
-      for (int c = 0; c < kChannels; ++c) {
-        float* const to = o + r * o_stride + c * kLanes;
-        // Two roundings: the bits do not depend on whether a segment that no row sees is visited.
-        hn::Store(hn::Add(hn::Mul(hn::Load(df, to), a[r]), sum[r][c]), df, to);
+    lines = ahead;
+  } else {
+    for (int64_t key = begin; key < end;) {
+      const int64_t some_end = std::min(end, RoundUp(key + 1, kKeysAtOnce));
+      LinesAhead ahead = lines;
+      for (int64_t j = key; j < some_end; ++j) {
+        VF sum[2];
+        MultiplyKey<2>(k.Row<T>(j) + first, q, q_stride, n, ahead, sum);
+        hn::Store(AddNeighbours(sum[0], sum[1]), df, sums + j * kLanes);
       }
-      a[r] = hn::Set(df, 1.0f);
+      lines = ahead;
+      LinesAhead none;
+      for (; key < some_end; ++key) {
+        VF sum[2] = {zero, zero};
+        MultiplyKey<kRows - 2>(k.Row<T>(key) + first, q + 2 * q_stride, q_stride, n, none, sum);
+        float* const to = sums + key * kLanes;
+        hn::Store(AddPairs(hn::Load(df, to), AddNeighbours(sum[0], sum[1])), df, to);
+      }
     }
   }
 }
 
-// no stride aliases: rows are read once, in order; of any type, in place
-struct RowEngine : F32Operands<LanesAreKeys, 0, true> {
-  using Lanes = LanesAreKeys;
+// Scores of those sums, added to s if `adds`: whole vectors of kTogether rows.
+template <int kTogether>
+FOVEA_HOT void RowScoresOf(const float* HWY_RESTRICT sums, int64_t begin, int64_t end, bool adds,
+                           float* HWY_RESTRICT s) {
+  const DF df;
+  constexpr int kBlocks = kLanes / 4;
+  for (int64_t key = begin; key < end; key += kLanes / kTogether) {
+    const float* from = sums + key * kLanes;
+    VF t[kBlocks];
+    for (int x = 0; x < kBlocks; ++x) {
+      if constexpr (kTogether == 4) {
+        t[x] = hn::Load(df, from);
+        from += kLanes;
+      } else {
+        t[x] = AddPairs(
+            AddNeighbours(hn::Load(df, from), hn::Load(df, from + kLanes)),
+            AddNeighbours(hn::Load(df, from + 2 * kLanes), hn::Load(df, from + 3 * kLanes)));
+        from += 4 * kLanes;
+      }
+    }
+    VF scores = AddBlocks(t);
+    float* const to = s + key * kTogether;
+    if (adds) scores = hn::Add(hn::Load(df, to), scores);
+    hn::Store(scores, df, to);
+  }
+}
+
+// ---- output ----
+
+// Pairs of vectors of channels that stay in registers while V streams by, for so many query rows:
+// half of the register file.
+template <int kRows>
+constexpr int kRowPairs = HWY_MIN(4, (kManyRegisters ? 8 : 4) / kRows);
+
+// o[r][:] = alpha[r] · o[r][:] + Σ_j p[j][r] · v[j][:], first ≤ j < end, for kRows rows and kPairs
+// pairs of vectors of channels from c on; kWhole: of the last pair all are there, else `last`.
+template <int kTogether, int kRows, int kPairs, bool kWhole, class T>
+FOVEA_HOT void RowAccumulateOf(const KeyRows& v, int64_t c, const float* HWY_RESTRICT p,
+                               int64_t first, int64_t end, const float* HWY_RESTRICT alpha,
+                               float* HWY_RESTRICT o, int64_t o_stride, int64_t last,
+                               LinesAhead& lines) {
+  constexpr int kBytes = kPairs * kPair * sizeof(T);
+  const DF df;
+  LinesAhead ahead = lines;
+  VF sum[kRows][2 * kPairs];
+  for (int r = 0; r < kRows; ++r) {
+    for (int x = 0; x < 2 * kPairs; ++x) sum[r][x] = hn::Zero(df);
+  }
+  for (int64_t j = first; j < end; ++j) {
+    ahead.Step<kBytes>();
+    const T* const from = v.Row<T>(j) + c;
+    VF x[2 * kPairs];
+    for (int y = 0; y < kPairs; ++y) {
+      if (kWhole || y + 1 < kPairs) {
+        LoadPair(from + y * kPair, x[2 * y], x[2 * y + 1]);
+      } else {
+        LoadPair(from + y * kPair, last, x[2 * y], x[2 * y + 1]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const VF pv = hn::Set(df, p[j * kTogether + r]);
+      for (int y = 0; y < 2 * kPairs; ++y) sum[r][y] = hn::MulAdd(x[y], pv, sum[r][y]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const VF a = hn::Set(df, alpha[r]);
+    for (int y = 0; y < kPairs; ++y) {
+      FromPairOrder<T>(sum[r][2 * y], sum[r][2 * y + 1]);
+      for (int x = 0; x < 2; ++x) {
+        float* const to = o + r * o_stride + c + y * kPair + x * kLanes;
+        // Two roundings: the bits do not depend on whether a block that no row sees is visited.
+        hn::Store(hn::Add(hn::Mul(hn::Load(df, to), a), sum[r][2 * y + x]), df, to);
+      }
+    }
+  }
+  lines = ahead;
+}
+
+// kTogether: query rows whose scores lie together, 1 for tiles of one row, else 4.
+template <int kTogether>
+struct RowEngine : RowOperands {
+  using Lanes = LanesAreKeys<kTogether>;
   using Pipeline = AtOnce<RowEngine>;
-  // Long runs of K and of V keep DRAM pages and prefetchers busy.
-  static constexpr int kBlockKeys = 2 * kSegmentKeysF32;
+  static constexpr int kBlockKeys = kRowBlockKeys;
 
-  static int64_t MicroKernelCalls(int64_t keys, const Geometry&) { return keys / 4; }
+  static int64_t MicroKernelCalls(int64_t /*keys*/, const Geometry&) { return 1; }
 
-  template <int kRows, class T>
-  static HWY_INLINE void ScoresOfRows(const float* q, const BlockRows& k, const Span& span,
-                                      const Geometry& g, float* s, Ahead& ahead) {
-    const int64_t q_stride = RoundUp(g.dk, kLanes), s_stride = RoundUp(g.block_keys, kLanes);
-    int64_t key = span.first;
-    for (; key + 4 <= span.end; key += 4) {
-      ahead.Step();
-      RowScoresOfHead<4, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
-    }
-    for (; key < span.end; ++key)
-      RowScoresOfHead<1, kRows>(k.Row<T>(key), k.stride, q, q_stride, g.dk, s + key, s_stride);
+  static HWY_INLINE void Scores(const Part& part, const KeyRows& k, Ahead& ahead) {
+    WithVectorType(k.dtype, [&](auto zero) HWY_ATTR { ScoresAs<decltype(zero)>(part, k, ahead); });
   }
 
-  template <class T>
-  static HWY_NOINLINE void ScoresAs(const Tile& tile, const BlockRows& k, const Span& span,
-                                    const Geometry& g, float* s, Ahead& ahead) {
-    const float* q = tile.q;
-    int rows = tile.count;
-    for (; rows >= 4;
-         rows -= 4, q += Lanes::Index(4, 0, g.dk), s += Lanes::Index(4, 0, g.block_keys))
-      ScoresOfRows<4, T>(q, k, span, g, s, ahead);
-    switch (rows) {
-      case 3:
-        return ScoresOfRows<3, T>(q, k, span, g, s, ahead);
-      case 2:
-        return ScoresOfRows<2, T>(q, k, span, g, s, ahead);
-      case 1:
-        return ScoresOfRows<1, T>(q, k, span, g, s, ahead);
-      default:
-        return;
-    }
-  }
-
-  static HWY_INLINE void Scores(const Part& part, const BlockRows& k, Ahead& ahead) {
-    WithVectorType(k.dtype, [&](auto zero) HWY_ATTR {
-      ScoresAs<decltype(zero)>(*part.tile, k, part.span, *part.g, part.s, ahead);
-    });
-  }
-
-  template <int kRows, class T>
-  static HWY_INLINE void AccumulateRows(const BlockRows& v, const Span& span, const Geometry& g,
-                                        const float* p, const float* alpha, float* o) {
-    const int64_t p_stride = RoundUp(g.block_keys, kLanes), o_stride = RoundUp(g.dv, kLanes);
-    const T* from = v.Row<T>(0);
-    const int64_t first = span.first, end = span.end;
-    int64_t c = 0;
-    constexpr int kMost = kRows > 2 ? kRowChannels / 2 : kRowChannels;
-    for (; c + kMost * kLanes <= g.dv; c += kMost * kLanes) {
-      RowAccumulateOf<kRows, kMost, true>(from + c, v.stride, p, p_stride, first, end, alpha, o + c,
-                                          o_stride, kLanes);
-    }
-    if (c + 2 * kLanes <= g.dv) {
-      for (; c + 2 * kLanes <= g.dv; c += 2 * kLanes)
-        RowAccumulateOf<kRows, 2, true>(from + c, v.stride, p, p_stride, first, end, alpha, o + c,
-                                        o_stride, kLanes);
-    }
-    for (; c < g.dv; c += kLanes) {
-      const int64_t last = std::min<int64_t>(g.dv - c, kLanes);
-      RowAccumulateOf<kRows, 1, false>(from + c, v.stride, p, p_stride, first, end, alpha, o + c,
-                                       o_stride, last);
-    }
-  }
-
-  template <class T>
-  static HWY_NOINLINE void AccumulateAs(const Tile& tile, const BlockRows& v, const Span& span,
-                                        const Geometry& g, const float* s) {
-    int r = 0;
-    for (; r + 4 <= tile.count; r += 4) {
-      AccumulateRows<4, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r,
-                           tile.o + Lanes::Index(r, 0, g.dv));
-    }
-    for (; r + 2 <= tile.count; r += 2) {
-      AccumulateRows<2, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r,
-                           tile.o + Lanes::Index(r, 0, g.dv));
-    }
-    if (r < tile.count)
-      AccumulateRows<1, T>(v, span, g, s + Lanes::Index(r, 0, g.block_keys), tile.state.alpha + r,
-                           tile.o + Lanes::Index(r, 0, g.dv));
-  }
-
-  static HWY_INLINE void Accumulate(const Part& part, const BlockValues& v, Ahead&) {
-    WithVectorType(v.rows.dtype, [&](auto zero) HWY_ATTR {
-      AccumulateAs<decltype(zero)>(*part.tile, v.rows, part.span, *part.g, part.s);
-    });
+  static HWY_INLINE void Accumulate(const Part& part, const RowValues& v, Ahead&) {
+    WithVectorType(v.rows.dtype,
+                   [&](auto zero) HWY_ATTR { AccumulateAs<decltype(zero)>(part, v.rows); });
   }
 
   // Scores past the span, up to a whole vector, are no keys.
   static HWY_INLINE void Seal(const Part& part) {
     const int64_t end = part.span.end;
     for (int r = 0; r < part.tile->count; ++r) {
-      for (int64_t key = end; key < RoundUp(end, kLanes); ++key)
+      for (int64_t key = end; key < RoundUp(end, Lanes::kKeyStep); ++key)
         part.s[Lanes::Index(r, key, part.g->block_keys)] = MinusInfinityScalar();
     }
+  }
+
+ private:
+  template <int kRows, class T>
+  static HWY_INLINE void ScoresOfRows(const Part& part, const KeyRows& k, int row, Ahead& ahead) {
+    ahead.Step();
+    HWY_ALIGN float sums[(kRowBlockKeys + kLanes) * kLanes];
+    const int64_t dk = part.g->dk, q_stride = LanesAreChannels::RowFloats(dk);
+    const float* const q = part.tile->q + row * q_stride;
+    float* const s = part.s + Lanes::Index(row, 0, part.g->block_keys);
+    const int64_t first = part.span.first, end = part.span.end;
+    const int64_t whole_end = RoundUp(end, Lanes::kKeyStep);
+    std::fill(sums + end * kLanes, sums + whole_end * kLanes, 0.0f);
+    HWY_ALIGN float run[(kRowBlockKeys + kLanes) * kTogether];
+    HWY_ALIGN float lost[(kRowBlockKeys + kLanes) * kTogether];
+    constexpr int64_t kRun = kRunChains * kRowChain;
+    LinesAhead lines;
+    if (row == 0) lines = LinesAhead(k, (dk + kPair - 1) / kPair);
+    for (int64_t c = 0; c < dk; c += kRowChain) {
+      float* const to = c < kRun ? s : run;
+      const int64_t n = std::min(dk - c, kRowChain);
+      RowSumsOf<kTogether, kRows, T>(k, first, end, q, q_stride, c, n, sums, lines);
+      RowScoresOf<kTogether>(sums, first, whole_end, c % kRun != 0, to);
+      lines = LinesAhead();
+      const int64_t next = c + kRowChain;
+      if (c < kRun || (next % kRun != 0 && next < dk)) continue;
+      JoinRuns(run + first * kTogether, (whole_end - first) * kTogether, c < 2 * kRun, next >= dk,
+               lost, s + first * kTogether);
+    }
+  }
+
+  template <class T>
+  static HWY_NOINLINE void ScoresAs(const Part& part, const KeyRows& k, Ahead& ahead) {
+    const int count = part.tile->count;
+    if constexpr (kTogether == 1) {
+      ScoresOfRows<1, T>(part, k, 0, ahead);
+    } else {
+      int r = 0;
+      for (; r + 4 <= count; r += 4) ScoresOfRows<4, T>(part, k, r, ahead);
+      switch (count - r) {
+        case 3:
+          return ScoresOfRows<3, T>(part, k, r, ahead);
+        case 2:
+          return ScoresOfRows<2, T>(part, k, r, ahead);
+        case 1:
+          return ScoresOfRows<1, T>(part, k, r, ahead);
+        default:
+          return;
+      }
+    }
+  }
+
+  template <int kRows, class T>
+  static HWY_INLINE void AccumulateRows(const Part& part, const KeyRows& v, int row) {
+    constexpr int kPairs = kRowPairs<kRows>;
+    const int64_t dv = part.g->dv, o_stride = LanesAreChannels::RowFloats(dv);
+    const Span& span = part.span;
+    const float* const p = part.s + Lanes::Index(row, 0, part.g->block_keys);
+    const float* const alpha = part.tile->state.alpha + row;
+    float* const o = part.tile->o + row * o_stride;
+    const int64_t wide = dv / (kPairs * kPair), pairs = (dv + kPair - 1) / kPair;
+    LinesAhead ahead;
+    if (row == 0) ahead = LinesAhead(v, wide + pairs - wide * kPairs);
+    int64_t c = 0;
+    for (; c + kPairs * kPair <= dv; c += kPairs * kPair) {
+      RowAccumulateOf<kTogether, kRows, kPairs, true, T>(v, c, p, span.first, span.end, alpha, o,
+                                                         o_stride, kPair, ahead);
+    }
+    if constexpr (kPairs > 1) {
+      for (; c + kPair <= dv; c += kPair) {
+        RowAccumulateOf<kTogether, kRows, 1, true, T>(v, c, p, span.first, span.end, alpha, o,
+                                                      o_stride, kPair, ahead);
+      }
+    }
+    if (c < dv) {
+      RowAccumulateOf<kTogether, kRows, 1, false, T>(v, c, p, span.first, span.end, alpha, o,
+                                                     o_stride, dv - c, ahead);
+    }
+  }
+
+  template <class T>
+  static HWY_NOINLINE void AccumulateAs(const Part& part, const KeyRows& v) {
+    const int count = part.tile->count;
+    int r = 0;
+    if constexpr (kTogether > 1) {
+      if constexpr (kRowsAtOnce<T> == 4) {
+        for (; r + 4 <= count; r += 4) AccumulateRows<4, T>(part, v, r);
+      }
+      for (; r + 2 <= count; r += 2) AccumulateRows<2, T>(part, v, r);
+    }
+    if (r < count) AccumulateRows<1, T>(part, v, r);
   }
 };
 

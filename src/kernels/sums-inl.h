@@ -2,10 +2,10 @@
 // with the number of keys.
 //
 // Keys are cut into *segments* of Engine::kSegmentKeys at multiples of it. Products p·v of a
-// segment are summed in chains from zero, key by key (two of f32 products, one of bf16); what they
-// give is added to the sum of the *group*: kGroupSegments of them, again at multiples. A group that
-// ends is added to what the groups before it gave, and what that addition lost begins the next
-// group's sum. l's segments join like groups: it is small.
+// segment are summed in chains from zero, key by key (two of f32 products in the tile engine, else
+// one); what they give is added to the sum of the *group*: kGroupSegments of them, again at
+// multiples. A group that ends is added to what the groups before it gave, and what that addition
+// lost begins the next group's sum. l's segments join like groups: it is small.
 //
 // What that loses at f32 products, in units of 2⁻²⁴ · Σ p·|v|, at most:
 //    33  Σ p·v in a chain: an addition for every key and, without fused multiply-adds, a product
@@ -43,15 +43,15 @@ static_assert((kSegmentKeysF32 / 2 + 1) + 1 + kGroupSegments + 4 + 1 + (2 + 4 + 
 template <class Engine>
 HWY_INLINE void BeginGroups(const Tile& tile, const Geometry& g) {
   if (!g.has_groups) return;
-  std::fill_n(tile.o_groups, Engine::Lanes::TileFloats(g.tile_lanes, Engine::OutputColumns(g.dv)),
-              0.0f);
+  std::fill_n(tile.o_groups,
+              Engine::OutputLanes::TileFloats(g.tile_lanes, Engine::OutputColumns(g.dv)), 0.0f);
   std::fill_n(tile.m_groups, g.tile_lanes, MinusInfinityScalar());
 }
 
 // o_groups = alpha · o_groups for what m has moved since; f(o_groups, o, place) for every vector.
 template <class Engine, class F>
 HWY_INLINE void ForEachSum(const Tile& tile, const Geometry& g, const F& f) {
-  using Lanes = typename Engine::Lanes;
+  using Lanes = typename Engine::OutputLanes;
   const DF df;
   for (int64_t row = 0; row < tile.count; row += Lanes::kRowStep) {
     const VF m = Lanes::PerRow(tile.state.m, row), was = Lanes::PerRow(tile.m_groups, row);

@@ -172,13 +172,15 @@ HWY_INLINE void PackQueries(const Job& job, Tile& tile) {
 }
 
 // n rows of d elements times `scale` to `to`, f32.
-inline HWY_NOINLINE void CopyScaled(const BlockRows& rows, int64_t n, int64_t d, float scale,
-                                    float* to, int64_t to_stride) {
+template <class Rows>
+HWY_NOINLINE void CopyScaled(const Rows& rows, int64_t n, int64_t d, float scale, float* to,
+                             int64_t to_stride) {
   const DF df;
   WithVectorType(rows.dtype, [&](auto zero) HWY_ATTR {
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t c = 0; c < d; c += kLanes) {
-        const VF x = LoadAsF32(rows.Row<decltype(zero)>(j) + c, std::min<int64_t>(d - c, kLanes));
+        const VF x =
+            LoadAsF32(rows.template Row<decltype(zero)>(j) + c, std::min<int64_t>(d - c, kLanes));
         hn::StoreU(hn::Mul(x, hn::Set(df, scale)), df, to + j * to_stride + c);
       }
     }
@@ -189,11 +191,13 @@ inline HWY_NOINLINE void CopyScaled(const BlockRows& rows, int64_t n, int64_t d,
 template <class Lanes, int64_t aliasing, bool reads_narrow = false>
 struct F32Operands {
   using Weights = WeightsF32;
+  using OutputLanes = Lanes;
   using Keys = BlockRows;
   using Values = BlockValues;
   static constexpr int kSegmentKeys = kSegmentKeysF32;
   static constexpr int64_t kAliasing = aliasing;
   static constexpr bool kReadsNarrow = reads_narrow;
+  static constexpr bool kPrefetchesRows = false;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) { return Lanes::TileFloats(rows, dk); }
   static int64_t ScoreColumns(int64_t keys) { return keys; }

@@ -83,9 +83,11 @@ struct PairValues {
 // How they take Q, K and V, and keep O.
 template <class Lanes>
 struct BF16Operands {
+  using OutputLanes = Lanes;
   using Keys = WordRows;
   using Values = PairValues;
   static constexpr int kSegmentKeys = kSegmentKeysBF16;
+  static constexpr bool kPrefetchesRows = false;
 
   static int64_t QueryFloats(int64_t rows, int64_t dk) {
     return Lanes::TileFloats(rows, (dk + 1) / 2);

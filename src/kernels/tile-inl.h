@@ -67,7 +67,7 @@ struct Tile {
   int64_t first_row;  // stacked row number
   int count;          // rows in use
   float* q;           // the engine's packing of scale·Q·2^−exponent
-  float* o;           // Lanes::TileFloats(rows, Engine::OutputColumns(dv)): the group's sums …
+  float* o;           // [rows][Engine::OutputColumns(dv)] as OutputLanes has it: the group's sums …
   float* o_groups;    // … and as many: those of the groups before, …
   float* m_groups;    // … taken from these maxima. Of geometries that have groups
   uint64_t* faults;   // of those sums: FaultWords
@@ -171,7 +171,8 @@ Scratch CarveScratch(const Geometry& g, char* base) {
   const int64_t rows = g.tile_lanes;
   w.header = carver.Take<ScratchHeader>(1);
   w.q = carver.Take<float>(g.tiles * Engine::QueryFloats(rows, g.dk));
-  const int64_t o_floats = g.tiles * Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
+  const int64_t o_floats =
+      g.tiles * Engine::OutputLanes::TileFloats(rows, Engine::OutputColumns(g.dv));
   w.o = carver.Take<float>(o_floats);
   w.o_groups = carver.Take<float>(g.has_groups ? o_floats : 0);
   w.m_groups = carver.Take<float>(g.has_groups ? g.tiles * rows : 0);
@@ -219,7 +220,8 @@ Tile MakeTile(const Scratch& w, const Geometry& g, int index) {
   const int64_t rows = g.tile_lanes;
   Tile tile;
   tile.q = w.q + index * Engine::QueryFloats(rows, g.dk);
-  const int64_t o_first = index * Engine::Lanes::TileFloats(rows, Engine::OutputColumns(g.dv));
+  const int64_t o_first =
+      index * Engine::OutputLanes::TileFloats(rows, Engine::OutputColumns(g.dv));
   tile.o = w.o + o_first;
   tile.o_groups = w.o_groups + (g.has_groups ? o_first : 0);
   tile.faults = w.faults + index * FaultWords(rows, g.dv);

@@ -71,7 +71,7 @@ FOVEA_HOT void ScoresOf(const char* HWY_RESTRICT k, int64_t k_stride, const floa
     for (; words >= kLanes; words -= kLanes, k += kWordBytes * kLanes) {
       Words kv[kKeys];
       for (int j = 0; j < kKeys; ++j) kv[j] = Product::LoadAny(k + j * k_stride);
-      ForEachLane([&](auto lane) HWY_ATTR {
+      ForEachIndex<kLanes>([&](auto lane) HWY_ATTR {
         step([&](int j) HWY_ATTR { return Product::template BroadcastLane<lane()>(kv[j]); });
       });
     }
@@ -119,8 +119,8 @@ FOVEA_HOT void AccumulateOf(const char* HWY_RESTRICT values, int64_t v_stride,
     constexpr int kInVectors = kFactorsAreLanes ? kChannels / kLanes * kLanes : 0;
     for (int c = 0; c < kInVectors; c += kLanes) {
       const Words x = Product::LoadAny(values + kWordBytes * c);
-      ForEachLane([&](auto lane)
-                      HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
+      ForEachIndex<kLanes>(
+          [&](auto lane) HWY_ATTR { add(c + lane(), Product::template BroadcastLane<lane()>(x)); });
     }
     for (int c = kInVectors; c < kChannels; ++c)
       add(c, Product::Broadcast(values + kWordBytes * c));

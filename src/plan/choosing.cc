@@ -113,7 +113,8 @@ SequencePlan PlanSequence(const Plan::State& plan, int64_t b) noexcept {
   const int64_t min_rows = s.kernels->min_tile_rows;
   int64_t tile_rows = is_tile ? (rows <= min_rows ? min_rows : s.kernels->max_tile_rows)
                               : std::clamp<int64_t>(rows, 1, s.kernels->max_tile_rows);
-  g.tile_lanes = static_cast<int32_t>(tile_rows);
+  g.tile_lanes =
+      static_cast<int32_t>(tile_rows == 1 ? 1 : RoundUp(tile_rows, s.kernels->row_lanes));
   if (options.tile_rows > 0) tile_rows = std::min<int64_t>(tile_rows, options.tile_rows);
   g.tile_rows = static_cast<int32_t>(tile_rows);
   g.block_keys = s.kernels->block_keys;
