@@ -21,6 +21,8 @@ U = 2.0**-24  # the unit roundoff of float32, in which all sums are
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: U, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 # What rounds to 0: weights below float32's normal numbers, 2⁻¹²⁶, times at most 64; half of float16's least number.
 LEAST = {torch.float64: 2.0**-120, torch.float32: 2.0**-120, torch.float16: 2.0**-25, torch.bfloat16: 2.0**-120}
+# Weights below this are 0 in Fovea, forward and backward (docs/gradients.md).
+FLUSHED = 2.0**-64
 
 
 class Exact:
@@ -28,6 +30,7 @@ class Exact:
 
     def __init__(self, q, k, v, mask=None, causal=False, scale=None):
         self.unit, self.least = ROUNDOFF[q.dtype], LEAST[q.dtype]
+        self.flushed = 0.0 if q.dtype is torch.float64 else FLUSHED
         Q, K, V = (x.detach().double() for x in (q, k, v))
         if Q.dim() > 2:
             K, V = (x.repeat_interleave(Q.shape[-3] // x.shape[-3], -3) if x.shape[-3] not in (0, Q.shape[-3]) and Q.shape[-3] % x.shape[-3] == 0 else x for x in (K, V))
@@ -59,10 +62,11 @@ class Exact:
         dS = P * (A + (P * A).sum(-1, keepdim=True))  # ∂S = P ∘ (∂P − Σ P ∘ ∂P), without signs
         steps = (self.V.shape[-1] + sum(P.shape[-2:]) + 8) * U + 4 * self.unit
         error = dS * (2 * off + steps) + self.least
+        error = error + self.flushed * (A + (P * A).sum(-1, keepdim=True))
         return (
             (error + steps * dS) @ self.K.abs() * abs(self.scale),
             (error + steps * dS).mT @ self.Q.abs() * abs(self.scale),
-            ((off + steps) * P + self.least).sum(-2)[..., None].expand_as(self.V),
+            ((off + steps) * P + self.least + self.flushed).sum(-2)[..., None].expand_as(self.V),
             error + steps * dS,
         )
 
