@@ -2,6 +2,7 @@
 #ifndef FOVEA_REFERENCE_ELEMENT_H_
 #define FOVEA_REFERENCE_ELEMENT_H_
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,9 @@ double DecodeQuantised(DType dtype, const void* unit, int element);
 // each step rounded as float32 rounds it. `scale` and `zero` may be absent, group_stride 0.
 double CodedAt(const TensorView& codes, const TensorView& scale, const TensorView& zero,
                int64_t group_stride, int64_t b, int64_t h, int64_t j, int64_t c);
+
+// std::max drops a NaN on one side; this keeps one on either.
+inline double MaxKeepingNan(double a, double b) { return std::isnan(b) || b > a ? b : a; }
 
 // x[i0, i1, i2, i3]; indices behind the rank of x are not looked at. A bit is 0 or 1.
 double At(const TensorView& x, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0);
