@@ -8,13 +8,11 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <string>
-#include <utility>
 
+#include "c_plans.h"
 #include "c_structs.h"
 #include "errors.h"
 #include "fovea/fovea.h"
-#include "memory.h"
 
 struct fovea_plan {
   fovea::Allocator allocator;
@@ -30,85 +28,23 @@ struct fovea_call {
 namespace fovea {
 namespace {
 
-void Destroy(fovea_plan* plan) {
-  const Allocator allocator = plan->allocator;
-  plan->~fovea_plan();
-  Release(allocator, plan, sizeof(fovea_plan));
-}
+struct OfAttention {
+  using GivenPlan = fovea_plan;
+  using GivenCall = fovea_call;
+  using GivenProblem = fovea_problem;
+  using Problem = fovea::Problem;
+  using Plan = fovea::Plan;
+  using Call = BoundCall;
+  static constexpr char kBytesFunction[] = "fovea_plan_workspace_bytes";
 
-Status CreatePlan(const fovea_problem* given, const fovea_plan_options* given_options,
-                  fovea_plan** result) {
-  if (result == nullptr) return Invalid("plan = null, expected where to put it");
-  Problem problem;
-  PlanOptions options;
-  FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
-  FOVEA_RETURN_IF_ERROR(ReadOptions(given_options, &options));
-  Plan plan;
-  FOVEA_RETURN_IF_ERROR(Plan::Create(problem, options, &plan));
-  void* const memory = Allocate(options.allocator, sizeof(fovea_plan));
-  if (memory == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for the plan");
-  *result = new (memory) fovea_plan{options.allocator, std::move(plan)};
-  return Status();
-}
-
-Status UpdatePlan(fovea_plan* plan, const fovea_problem* given) {
-  if (plan == nullptr) return Invalid("plan = null");
-  Problem problem;
-  FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
-  return plan->plan.Update(problem);
-}
-
-Status CheckWorkspace(const fovea_plan& plan, const void* workspace, size_t bytes, int workers) {
-  const size_t needed = fovea_plan_workspace_bytes(&plan, workers);
-  if (workspace == nullptr)
-    return Invalid("workspace = null, expected %zu bytes (fovea_plan_workspace_bytes)", needed);
-  if (bytes < needed)
-    return TooSmall("workspace_bytes = %zu, expected at least %zu (fovea_plan_workspace_bytes)",
-                    bytes, needed);
-  return Status();
-}
-
-Status RunPlan(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes,
-               const fovea_executor* given_executor) {
-  if (plan == nullptr) return Invalid("plan = null");
-  Problem problem;
-  HostExecutor executor;
-  FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
-  FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, executor.Get().Workers()));
-  return Run(plan->plan, problem, {workspace, bytes}, executor.Get());
-}
-
-Status RunOnce(const fovea_problem* given, const fovea_plan_options* given_options,
-               const fovea_executor* given_executor) {
-  Problem problem;
-  PlanOptions options;
-  HostExecutor executor;
-  FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
-  FOVEA_RETURN_IF_ERROR(ReadOptions(given_options, &options));
-  FOVEA_RETURN_IF_ERROR(executor.Init(given_executor));
-  return Attention(problem, options, executor.Get());
-}
-
-Status BindCall(const fovea_plan* plan, const fovea_problem* given, void* workspace, size_t bytes,
-                int workers, fovea_call** result) {
-  if (plan == nullptr) return Invalid("plan = null");
-  if (result == nullptr) return Invalid("call = null, expected where to put it");
-  Problem problem;
-  FOVEA_RETURN_IF_ERROR(ReadProblem(given, &problem));
-  if (workers < 1) return Invalid("workers = %d, expected 1 or greater", workers);
-  FOVEA_RETURN_IF_ERROR(CheckWorkspace(*plan, workspace, bytes, workers));
-  void* place = workspace;
-  size_t left = bytes;
-  // there is room: CheckWorkspace
-  std::align(alignof(fovea_call), sizeof(fovea_call), place, left);
-  fovea_call bound = {BoundCall(), workers};
-  const Workspace behind = {static_cast<char*>(place) + sizeof(fovea_call),
-                            left - sizeof(fovea_call)};
-  FOVEA_RETURN_IF_ERROR(Bind(plan->plan, problem, behind, workers, &bound.call));
-  *result = new (place) fovea_call(bound);
-  return Status();
-}
+  static Status Read(const fovea_problem* given, Problem* problem) {
+    return ReadProblem(given, problem);
+  }
+  static Status Once(const Problem& problem, const PlanOptions& options, Executor& executor) {
+    return Attention(problem, options, executor);
+  }
+};
+using Plans = CPlans<OfAttention>;
 
 Status MergeParts(const fovea_partial_state* given, int64_t count, const fovea_tensor* out,
                   const fovea_tensor* lse) {
@@ -144,11 +80,6 @@ Status TargetOf(fovea_target* result, Get get) {
   FOVEA_RETURN_IF_ERROR(get(&target));
   *result = static_cast<fovea_target>(target);
   return Status();
-}
-
-Status CostOf(const fovea_plan* plan, fovea_cost* result) {
-  if (plan == nullptr) return Invalid("plan = null");
-  return WriteCost(plan->plan.cost(), result);
 }
 
 Status SlopesOf(int64_t Hq, float max_bias, float* slopes) {
@@ -215,23 +146,18 @@ fovea_status fovea_alibi_slopes(int64_t Hq, float max_bias, float* slopes,
 
 fovea_status fovea_plan_create(const fovea_problem* problem, const fovea_plan_options* options,
                                fovea_plan** plan, fovea_error* error) noexcept {
-  return fovea::Report(fovea::CreatePlan(problem, options, plan), error);
+  return fovea::Report(fovea::Plans::Create(problem, options, plan), error);
 }
 
 fovea_status fovea_plan_update(fovea_plan* plan, const fovea_problem* problem,
                                fovea_error* error) noexcept {
-  return fovea::Report(fovea::UpdatePlan(plan, problem), error);
+  return fovea::Report(fovea::Plans::Update(plan, problem), error);
 }
 
-void fovea_plan_destroy(fovea_plan* plan) noexcept {
-  if (plan != nullptr) fovea::Destroy(plan);
-}
+void fovea_plan_destroy(fovea_plan* plan) noexcept { fovea::Plans::Destroy(plan); }
 
 size_t fovea_plan_workspace_bytes(const fovea_plan* plan, int32_t workers) noexcept {
-  if (plan == nullptr || workers < 1) return 0;
-  constexpr size_t kCallBytes = sizeof(fovea_call) + alignof(fovea_call) - 1;
-  const size_t bytes = plan->plan.WorkspaceBytes(workers);
-  return bytes > SIZE_MAX - kCallBytes ? SIZE_MAX : bytes + kCallBytes;
+  return fovea::Plans::WorkspaceBytes(plan, workers);
 }
 
 fovea_target fovea_plan_target(const fovea_plan* plan) noexcept {
@@ -246,32 +172,30 @@ fovea_product fovea_plan_product(const fovea_plan* plan) noexcept {
 
 fovea_status fovea_plan_cost(const fovea_plan* plan, fovea_cost* cost,
                              fovea_error* error) noexcept {
-  return fovea::Report(fovea::CostOf(plan, cost), error);
+  return fovea::Report(fovea::Plans::Cost(plan, cost), error);
 }
 
-size_t fovea_plan_to_string(const fovea_plan* plan, char* text, size_t bytes) noexcept try {
-  if (plan == nullptr) return 0;
-  return fovea::WriteText(plan->plan.ToString(), text, bytes);
-} catch (const std::bad_alloc&) {
-  return 0;
+size_t fovea_plan_to_string(const fovea_plan* plan, char* text, size_t bytes) noexcept {
+  return fovea::Plans::Text(plan, text, bytes);
 }
 
 fovea_status fovea_run(const fovea_plan* plan, const fovea_problem* problem, void* workspace,
                        size_t workspace_bytes, const fovea_executor* executor,
                        fovea_error* error) noexcept {
-  return fovea::Report(fovea::RunPlan(plan, problem, workspace, workspace_bytes, executor), error);
+  return fovea::Report(fovea::Plans::RunPlan(plan, problem, workspace, workspace_bytes, executor),
+                       error);
 }
 
 fovea_status fovea_attention(const fovea_problem* problem, const fovea_plan_options* options,
                              const fovea_executor* executor, fovea_error* error) noexcept {
-  return fovea::Report(fovea::RunOnce(problem, options, executor), error);
+  return fovea::Report(fovea::Plans::RunOnce(problem, options, executor), error);
 }
 
 fovea_status fovea_bind(const fovea_plan* plan, const fovea_problem* problem, void* workspace,
                         size_t workspace_bytes, int32_t workers, fovea_call** call,
                         fovea_error* error) noexcept {
-  return fovea::Report(fovea::BindCall(plan, problem, workspace, workspace_bytes, workers, call),
-                       error);
+  return fovea::Report(
+      fovea::Plans::BindCall(plan, problem, workspace, workspace_bytes, workers, call), error);
 }
 
 int32_t fovea_call_phases(const fovea_call* call) noexcept {
@@ -284,11 +208,7 @@ int64_t fovea_call_tasks(const fovea_call* call, int32_t phase) noexcept {
 
 fovea_status fovea_call_run_task(const fovea_call* call, int32_t phase, int64_t task,
                                  int32_t worker) noexcept {
-  if (call == nullptr || task < 0 || task >= call->call.Tasks(phase) || worker < 0 ||
-      worker >= call->workers)
-    return FOVEA_INVALID_ARGUMENT;
-  call->call.RunTask(phase, task, worker);
-  return FOVEA_OK;
+  return fovea::Plans::RunTask(call, phase, task, worker);
 }
 
 fovea_status fovea_merge(const fovea_partial_state* parts, int64_t count, const fovea_tensor* out,
