@@ -89,7 +89,8 @@ constexpr struct {
      }},
     {"nan",
      [](Workload* w) {
-       return w->kv_type == DType::kNone && SetOnce(&w->nan) && SetMask(w, MaskKind::kPadding);
+       return w->kv_type == DType::kNone && w->page_keys == 0 && SetOnce(&w->nan) &&
+              SetMask(w, MaskKind::kPadding);
      }},
     {"bf16", [](Workload* w) { return SetType(w, DType::kBF16); }},
     {"f16", [](Workload* w) { return SetType(w, DType::kF16); }},
@@ -101,6 +102,7 @@ constexpr struct {
 
 constexpr char kWindow[] = "window=";
 constexpr char kKv[] = "kv=";
+constexpr char kPages[] = "pages=";
 
 bool SetKvType(Workload* w, const std::string& name) {
   const bool first = w->kv_type == DType::kNone && !w->values_in_keys && !w->nan;
@@ -112,11 +114,19 @@ bool SetKvType(Workload* w, const std::string& name) {
   return first && w->kv_type != DType::kNone && w->dk % unit == 0 && w->dv % unit == 0;
 }
 
+// Whether text is `name` and a size, which is set where there was none.
+bool SetSize(const std::string& text, const std::string& name, int64_t* size, bool* set) {
+  if (text.compare(0, name.size(), name) != 0) return false;
+  *set = *size == 0 && ParseSize(text.substr(name.size()), size);
+  return true;
+}
+
 bool AddModifier(const std::string& text, Workload* w) {
   if (text != Name(DType::kBF16) && text != Name(DType::kF16))
     w->modifiers += (w->modifiers.empty() ? "" : "+") + text;
-  if (text.compare(0, sizeof(kWindow) - 1, kWindow) == 0)
-    return w->window == 0 && ParseSize(text.substr(sizeof(kWindow) - 1), &w->window);
+  bool set = false;
+  if (SetSize(text, kWindow, &w->window, &set)) return set;
+  if (SetSize(text, kPages, &w->page_keys, &set)) return set && !w->nan;
   if (text.compare(0, sizeof(kKv) - 1, kKv) == 0) return SetKvType(w, text.substr(sizeof(kKv) - 1));
   for (const auto& modifier : kModifiers) {
     if (text == modifier.name) return modifier.add(w);
@@ -294,7 +304,7 @@ bool ParseWorkload(const std::string& text, Workload* workload, std::string* err
     *error = "workload '" + text + "': '+" + parts[n] +
              "' is unknown, contradicts what stands before it, or needs dv ≤ dk (mla); known: ";
     for (const auto& modifier : kModifiers) *error += std::string(modifier.name) + ", ";
-    *error += std::string(kWindow) + "N, " + kKv + "TYPE";
+    *error += std::string(kWindow) + "N, " + kKv + "TYPE, " + kPages + "N";
     return false;
   }
   const double queries = static_cast<double>(parsed.B) * static_cast<double>(parsed.Hq) *

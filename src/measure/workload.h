@@ -42,6 +42,7 @@ struct Workload {
   DType type = DType::kF32;  // of q, k, v and out: f32, f16 or bf16
 
   DType kv_type = DType::kNone;  // of k and v where it is a quantised one
+  int64_t page_keys = 0;  // k and v are in pages of so many keys, in no order; 0: they are not
 
   int64_t window = 0;  // keys that a query sees, the last one at its own position; 0: all
   float softcap = 0;
@@ -69,8 +70,12 @@ struct Workload {
   // visible (query, key) pairs of all query heads; O(Tq·Tk) with a boolean mask
   double Pairs() const;
   DType TypeOfKv() const { return kv_type == DType::kNone ? type : kv_type; }
+  // Pages of a sequence, the last of which may have room for more keys; 0: there are none.
+  int64_t Pages() const { return page_keys == 0 ? 0 : (Tk + page_keys - 1) / page_keys; }
+  // Keys of a sequence that k and v have room for.
+  int64_t StoredKeys() const { return page_keys == 0 ? Tk : Pages() * page_keys; }
   // Bytes of the scales of k or of v: f32, one for each token and head, where they lie apart.
-  int64_t ScaleBytes() const { return HasScaleViews(TypeOfKv()) ? 4 * B * Hkv * Tk : 0; }
+  int64_t ScaleBytes() const { return HasScaleViews(TypeOfKv()) ? 4 * B * Hkv * StoredKeys() : 0; }
   // 2·pairs·(dk + dv): a multiplication and an addition for each product of q·k and p·v
   double Flops() const;
   // of K and V, without keys outside of every query's window or document
@@ -99,6 +104,7 @@ const std::vector<Workload>& NamedWorkloads();
 //   mla                                see Workload::values_in_keys
 //   bf16, f16                          Workload::type; f32 without
 //   kv=TYPE                            Workload::kv_type: i8, u4, f8_e4m3fn, q8_0, …
+//   pages=N                            see Workload::page_keys
 bool ParseWorkload(const std::string& text, Workload* workload, std::string* error);
 
 // `workload`, which is in f32, in that type: "P1+bf16" from P1.

@@ -33,16 +33,23 @@ class Normal {
  public:
   explicit Normal(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x853c49e6748fea9bu) {}
   float Next() {
-    // xorshift64* (Vigna 2016); four 16-bit uniform values have the variance 4 · 2^32 / 12.
-    state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
-    const uint64_t r = state_ * 0x2545f4914f6cdd1du;
+    // Four 16-bit uniform values have the variance 4 · 2^32 / 12.
+    const uint64_t r = Bits();
     const int32_t sum =
         static_cast<int32_t>((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) -
         2 * 0xffff;
     return static_cast<float>(sum) * 2.6428e-5f;
   }
+  // In [0, 1).
+  double Uniform() { return static_cast<double>(Bits() >> 11) * 0x1p-53; }
 
  private:
+  uint64_t Bits() {
+    // xorshift64* (Vigna 2016)
+    state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
+    return state_ * 0x2545f4914f6cdd1du;
+  }
+
   uint64_t state_;
 };
 
@@ -62,8 +69,8 @@ void PoisonLastRows(char* matrices, DType type, int64_t heads, int64_t Tk, int64
 }
 
 bool HaveSameTensors(const Workload& a, const Workload& b) {
-  return a.HasShapeOf(b) && a.type == b.type && a.kv_type == b.kv_type && a.nan == b.nan &&
-         a.values_in_keys == b.values_in_keys;
+  return a.HasShapeOf(b) && a.type == b.type && a.kv_type == b.kv_type &&
+         a.page_keys == b.page_keys && a.nan == b.nan && a.values_in_keys == b.values_in_keys;
 }
 
 }  // namespace
@@ -107,8 +114,8 @@ WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
   const Workload& w = workload_;
   q_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dk, w.type);
   out_bytes_ = WholeLines(w.B * w.Hq * w.Tq * w.dv, w.type);
-  k_bytes_ = WholeLines(w.B * w.Hkv * w.Tk * w.dk, w.TypeOfKv());
-  v_bytes_ = w.values_in_keys ? 0 : WholeLines(w.B * w.Hkv * w.Tk * w.dv, w.TypeOfKv());
+  k_bytes_ = WholeLines(w.B * w.Hkv * w.StoredKeys() * w.dk, w.TypeOfKv());
+  v_bytes_ = w.values_in_keys ? 0 : WholeLines(w.B * w.Hkv * w.StoredKeys() * w.dv, w.TypeOfKv());
   scale_bytes_ = WholeLines(w.ScaleBytes() / 4, DType::kF32);
   const size_t kv = CopyBytes();
   if (w.IsDecode())
@@ -120,13 +127,14 @@ WorkloadTensors::WorkloadTensors(const Workload& workload, uint64_t seed,
 
   per_head_bytes_ = WholeLines(w.Hq, DType::kF32);
   if (w.documents) ranges_bytes_ = WholeLines(2 * w.Tq, DType::kI32);
+  table_bytes_ = WholeLines(w.B * w.Pages(), DType::kI32);
   if (w.bias != BiasKind::kNone)
     bias_bytes_ = WholeLines(w.bias == BiasKind::kKeys ? w.Tk : w.Hq * w.Tq * w.Tk, DType::kF32);
   if (w.mask != MaskKind::kNone)
     mask_bytes_ = WholeLines(w.mask == MaskKind::kPadding ? w.B * w.Tk : w.Tq * w.Tk,
                              w.additive ? DType::kF32 : DType::kBool);
   modifiers_ = std::make_shared<const HugeBuffer>(3 * per_head_bytes_ + ranges_bytes_ +
-                                                  bias_bytes_ + mask_bytes_);
+                                                  table_bytes_ + bias_bytes_ + mask_bytes_);
 
   if (!ok()) return;
   if (!share) FillTensors(seed);
@@ -143,6 +151,7 @@ WorkloadTensors::Modifiers WorkloadTensors::modifiers() const {
   for (float** values : {&m.slopes, &m.sinks, &m.head_scales})
     *values = static_cast<float*>(next(per_head_bytes_));
   m.ranges = static_cast<int32_t*>(next(ranges_bytes_));
+  m.table = static_cast<int32_t*>(next(table_bytes_));
   m.bias = static_cast<float*>(next(bias_bytes_));
   m.mask = next(mask_bytes_);
   return m;
@@ -183,6 +192,16 @@ void WorkloadTensors::FillModifiers(uint64_t seed) {
     w.DocumentOf(i, &first, &end);
     to.ranges[2 * i] = static_cast<int32_t>(first);
     to.ranges[2 * i + 1] = static_cast<int32_t>(end);
+  }
+
+  // Fisher and Yates
+  Normal random(seed + 3);
+  const int64_t pages = w.B * w.Pages();
+  for (int64_t n = 0; n < pages; ++n) {
+    const int64_t other =
+        std::min(static_cast<int64_t>(random.Uniform() * static_cast<double>(n + 1)), n);
+    to.table[n] = to.table[other];
+    to.table[other] = static_cast<int32_t>(n);
   }
 
   float* bias = to.bias;
@@ -272,18 +291,26 @@ Problem WorkloadTensors::At(int64_t index) const {
       base + q_bytes_ + out_bytes_ + static_cast<size_t>(index % copies_) * CopyBytes();
   Problem problem;
   problem.q = View(static_cast<const void*>(base), w.type, {w.B, w.Hq, w.Tq, w.dk});
-  problem.k = View(static_cast<const void*>(k), w.TypeOfKv(), {w.B, w.Hkv, w.Tk, w.dk});
+  // Pages lie as sequences do.
+  const bool paged = w.page_keys > 0;
+  const int64_t batches = paged ? w.B * w.Pages() : w.B, keys = paged ? w.page_keys : w.Tk;
+  problem.k = View(static_cast<const void*>(k), w.TypeOfKv(), {batches, w.Hkv, keys, w.dk});
   if (w.values_in_keys) {
     problem.v = problem.k;
     problem.v.shape[3] = w.dv;
   } else {
     problem.v =
-        View(static_cast<const void*>(k + k_bytes_), w.TypeOfKv(), {w.B, w.Hkv, w.Tk, w.dv});
+        View(static_cast<const void*>(k + k_bytes_), w.TypeOfKv(), {batches, w.Hkv, keys, w.dv});
   }
   if (w.ScaleBytes() > 0) {
     const float* const scales = reinterpret_cast<const float*>(k + k_bytes_ + v_bytes_);
-    problem.k_scale = View(scales, {w.B, w.Hkv, w.Tk, int64_t{1}});
-    problem.v_scale = View(scales + scale_bytes_ / sizeof(float), {w.B, w.Hkv, w.Tk, int64_t{1}});
+    problem.k_scale = View(scales, {batches, w.Hkv, keys, int64_t{1}});
+    problem.v_scale =
+        View(scales + scale_bytes_ / sizeof(float), {batches, w.Hkv, keys, int64_t{1}});
+  }
+  if (paged) {
+    problem.pages.table = View(static_cast<const int32_t*>(modifiers().table), {w.B, w.Pages()});
+    problem.pages.keys = w.Tk;
   }
   problem.out = View(static_cast<void*>(base + q_bytes_), w.type, {w.B, w.Hq, w.Tq, w.dv});
   AddModifiers(&problem.score);

@@ -33,7 +33,7 @@ class WorkloadTensors {
   // Where each modifier lies in modifiers_, one behind the other.
   struct Modifiers {
     float *slopes, *sinks, *head_scales;
-    int32_t* ranges;
+    int32_t *ranges, *table;
     float* bias;
     void* mask;
   };
@@ -48,7 +48,7 @@ class WorkloadTensors {
   int64_t copies_ = 1;
   // rounded up to whole cache lines
   size_t q_bytes_ = 0, k_bytes_ = 0, v_bytes_ = 0, scale_bytes_ = 0, out_bytes_ = 0;
-  size_t per_head_bytes_ = 0, ranges_bytes_ = 0, bias_bytes_ = 0, mask_bytes_ = 0;
+  size_t per_head_bytes_ = 0, ranges_bytes_ = 0, table_bytes_ = 0, bias_bytes_ = 0, mask_bytes_ = 0;
   std::shared_ptr<const HugeBuffer> tensors_;  // q, out, then K, V and scales copy by copy
   std::shared_ptr<const HugeBuffer> modifiers_;
 };

@@ -48,7 +48,9 @@ const std::vector<std::string> kModifiers = {"softcap",
                                              "ranges+headscales+mask+window=9",
                                              "trimask+additive",
                                              "padmask+additive",
-                                             "mask+additive+alibi"};
+                                             "mask+additive+alibi",
+                                             "pages=4",
+                                             "pages=16+alibi+window=7"};
 
 TEST(WorkloadTest, CountsVisiblePairs) {
   EXPECT_EQ(Parsed("1,2,3x5,8").Pairs(), 2 * 15);
@@ -176,7 +178,9 @@ TEST(WorkloadTest, ParsesModifiers) {
   EXPECT_EQ(w.modifiers, "softcap+alibi+sinks+headscales+keybias+nan+ranges+window=100");
   EXPECT_EQ(Parsed("X1+bias").modifiers, "trimask+bias");
   for (const std::string& modifiers : kModifiers) {
-    EXPECT_EQ(Parsed("P1+" + modifiers).ModifiesScores(), modifiers != "mla") << modifiers;
+    EXPECT_EQ(Parsed("P1+" + modifiers).ModifiesScores(),
+              modifiers != "mla" && modifiers != "pages=4")
+        << modifiers;
   }
 }
 
@@ -209,6 +213,10 @@ TEST(WorkloadTest, RefusesOtherText) {
                            "X3+mask",
                            "1,1,4,2,3+mla",
                            "X18",
+                           "D1+pages=0",
+                           "D1+pages=16+pages=16",
+                           "D1+pages=16+nan",
+                           "D1+nan+pages=16",
                            "1,1,1,1+window=-1",
                            "1,1,16777216,1+mask"}) {
     Workload workload;
@@ -323,6 +331,27 @@ TEST(WorkloadTest, NanStandsBehindThePaddingMaskAlone) {
       }
     }
   }
+}
+
+TEST(WorkloadTest, PagesLieInNoOrderAndEachOnce) {
+  const Workload w = Parsed("3,4/2,2x100,8+pages=16+kv=i8");
+  EXPECT_EQ(w.KvBytes(), Parsed("3,4/2,2x100,8+kv=i8").KvBytes());
+  const WorkloadTensors tensors(w, 1);
+  const Problem problem = tensors.At(0);
+  EXPECT_EQ(problem.k.shape[0], 3 * 7);
+  EXPECT_EQ(problem.k_scale.shape[0], 3 * 7);
+  EXPECT_EQ(problem.v.shape[2], 16);
+  EXPECT_EQ(reference::SizesOf(problem).Tk, 100);
+  std::set<double> pages;
+  bool in_order = true;
+  for (int64_t b = 0; b < 3; ++b) {
+    for (int64_t n = 0; n < 7; ++n) {
+      const double page = reference::At(problem.pages.table, b, n);
+      EXPECT_TRUE(page >= 0 && page < 21 && pages.insert(page).second);
+      in_order = in_order && page == static_cast<double>(7 * b + n);
+    }
+  }
+  EXPECT_FALSE(in_order);
 }
 
 TEST(WorkloadTest, ValuesLieInKeys) {

@@ -313,7 +313,8 @@ Command BenchCommand() {
       "0 "
       "and -inf); nan (padmask, and NaN behind it); "
       "bias, distbias, keybias;\n"
-      "mla (V is part of K); bf16, f16. Sets: modifiers, variants.",
+      "mla (V is part of K); pages=N (keys; pages in no order); kv=TYPE (q8_0, u4 …); bf16, f16. "
+      "Sets: modifiers, variants.",
       {
           {"--workloads", "LIST",
            "names, sets, or B,Hq[/Hkv],Tq[xTk],d[,dv][,causal][+MODIFIER]…; separate these by ';' "
