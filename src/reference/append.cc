@@ -331,6 +331,7 @@ AppendResult Append(const KVCache& cache, const NewTokens& tokens) {
       } else if (tokens.pages.present()) {
         r = IntegerAt(tokens.pages.table, b, p / P) * P + p % P;
       } else {
+        if (cache.ring && i < n - P) continue;  // a later token takes its row
         r = b * P + (cache.ring ? p % P : p);
       }
       if (r < 0) continue;

@@ -93,10 +93,10 @@ TEST(NpyTest, KnowsTypes) {
     const char* name;
     DType dtype;
     size_t bytes;
-  } kTypes[] = {{"<f4", DType::kF32, 4},  {"=f4", DType::kF32, 4},  {"<f2", DType::kF16, 2},
-                {"|b1", DType::kBool, 1}, {"|u1", DType::kBool, 1}, {"<i4", DType::kI32, 4},
-                {"<i8", DType::kI64, 8},  {"<f8", DType::kNone, 8}, {"<U5", DType::kNone, 20},
-                {"<c8", DType::kNone, 8}};
+  } kTypes[] = {{"<f4", DType::kF32, 4},   {"=f4", DType::kF32, 4},  {"<f2", DType::kF16, 2},
+                {"|b1", DType::kBool, 1},  {"|u1", DType::kBool, 1}, {"|i1", DType::kI8, 1},
+                {"<i4", DType::kI32, 4},   {"<i8", DType::kI64, 8},  {"<f8", DType::kNone, 8},
+                {"<U5", DType::kNone, 20}, {"<c8", DType::kNone, 8}};
   for (const auto& type : kTypes) {
     TensorInfo info;
     std::string error;
@@ -192,7 +192,8 @@ TEST(NpyTest, AnyBytesAreSafe) {
 }
 
 TEST(NpyTest, WritesWhatItReads) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBool, DType::kI32, DType::kI64}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kF16, DType::kBool, DType::kI8, DType::kI32, DType::kI64}) {
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{5}, {2, 3, 4}, {0}, {1, 1, 1, 1}}) {
       uint64_t bytes;

@@ -229,6 +229,7 @@ bool NpyHeader(DType dtype, const std::vector<int64_t>& shape, std::string* head
   const char* const descr = dtype == DType::kF32    ? "<f4"
                             : dtype == DType::kF16  ? "<f2"
                             : dtype == DType::kBool ? "|b1"
+                            : dtype == DType::kI8   ? "|i1"
                             : dtype == DType::kI32  ? "<i4"
                             : dtype == DType::kI64  ? "<i8"
                                                     : nullptr;

@@ -17,8 +17,8 @@ constexpr size_t kMaxNpyHeader = size_t{1} << 20;
 
 // Reads the header from the first `size` bytes of a file of `file_bytes` bytes (size ≥
 // min(file_bytes, kMaxNpyHeader + 12)) and checks it against that size. Little-endian f2, f4, i4,
-// i8, and b1 and u1 (both as bool); big-endian and structured arrays are errors, other types leave
-// dtype kNone. Any bytes are safe. False with a message in *error.
+// i8, i1, and b1 and u1 (both as bool); big-endian and structured arrays are errors, other types
+// leave dtype kNone. Any bytes are safe. False with a message in *error.
 bool ParseNpy(const void* data, size_t size, uint64_t file_bytes, TensorInfo* info,
               std::string* error);
 
