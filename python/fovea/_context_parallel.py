@@ -35,6 +35,8 @@ _SIGNATURES = {
     "_SDPAMerger._merge_one": ("self", "block_out", "block_lse", "partial"),
     "_SDPAMerger.results": ("self",),
     "_sdpa_handler": ("op_call", "args", "kwargs"),
+    "_ContextParallel.sdpa_input_fn": ("self", "module", "args", "kwargs", "mesh"),
+    "_context_parallel_buffers": ("mesh", "buffers", "buffer_seq_dims", "load_balancer"),
     "context_parallel": ("mesh", "buffers", "buffer_seq_dims", "no_restore_buffers"),
 }  # fmt: skip
 _SCHEMAS = {_patch._FLASH: _patch._SCHEMAS[_patch._FLASH], _backward.NAME: _backward.SCHEMA}
@@ -121,6 +123,50 @@ def _merger(original: type) -> type:
     return Merger
 
 
+# ---------------------------------------------------------------- what is refused, before anything is sent
+
+
+def _refuse(arguments: dict[str, Any]) -> None:
+    if arguments.get("attn_mask") is not None:
+        raise NotImplementedError("context_parallel on CPUs: attn_mask is not supported, expected None (is_causal=True is)")
+    if arguments.get("dropout_p", 0.0) != 0.0:
+        raise NotImplementedError(f"context_parallel on CPUs: dropout_p = {arguments['dropout_p']}, expected 0")
+
+
+def _checked_arguments(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Of PyTorch's function, which is about to make DTensors. What is no call of the operators below would be taken apart there, and attend to the wrong keys."""
+
+    def sdpa_input_fn(self: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any) -> Any:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+        arguments = {**dict(zip(names, args)), **kwargs}
+        tensors = {name: arguments[name] for name in names[:3] if isinstance(arguments.get(name), torch.Tensor)}
+        if len(tensors) == 3 and all(x.device.type == "cpu" for x in tensors.values()):
+            _refuse(arguments)
+            for name, x in tensors.items():
+                if x.dim() != 4:
+                    raise ValueError(f"context_parallel on CPUs: {name} has {x.dim()} axes, expected 4: [B, H, T / N, d]")
+                if x.numel() == 0:
+                    raise ValueError(f"context_parallel on CPUs: {name} is {list(x.shape)}, expected no axis of 0")
+            dk, dv = tensors["key"].shape[3], tensors["value"].shape[3]
+            if dk != dv:
+                raise NotImplementedError(f"context_parallel on CPUs: value.shape[3] = {dv}, expected {dk} (key.shape[3])")
+        return original(self, module, args, kwargs, mesh)
+
+    return sdpa_input_fn
+
+
+def _checked_buffers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Of PyTorch's function, which is about to cut buffers into shards. All ranks make the messages that fit their own shard, so that all must be of one size."""
+
+    def context_parallel_buffers(mesh: Any, buffers: list[Any], buffer_seq_dims: list[int], load_balancer: Any = None) -> Any:
+        for i, (x, dim) in enumerate(zip(buffers, buffer_seq_dims)):
+            if isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.shape[dim] % mesh.size() != 0:
+                raise ValueError(f"context_parallel on CPUs: buffers[{i}].shape[{dim}] = {x.shape[dim]}, expected a multiple of {mesh.size()} (ranks)")
+        return original(mesh, buffers, buffer_seq_dims, load_balancer)
+
+    return context_parallel_buffers
+
+
 # ---------------------------------------------------------------- handlers
 
 
@@ -139,10 +185,7 @@ def _handler(ring: Callable[..., tuple[torch.Tensor, ...]]) -> Callable[..., tup
         from torch.distributed.tensor import DTensor, Shard
 
         arguments = _bound(op_call, args, kwargs)
-        if arguments["attn_mask"] is not None:
-            raise NotImplementedError("context_parallel on CPUs: attn_mask is not supported, expected None (is_causal=True is)")
-        if arguments["dropout_p"] != 0.0:
-            raise NotImplementedError(f"context_parallel on CPUs: dropout_p = {arguments['dropout_p']}, expected 0")
+        _refuse(arguments)
         mesh = arguments["query"].device_mesh
         for name, x in arguments.items():
             if isinstance(x, torch.Tensor):
@@ -175,8 +218,14 @@ def _install() -> contextlib.ExitStack:
             operator = getattr(torch.ops.aten, name.removeprefix("aten::")).default
             module.custom_ops[operator] = _handler(ring)
             undo.callback(_forget, module, operator)
-        undo.callback(setattr, module, "_SDPAMerger", module._SDPAMerger)
-        module._SDPAMerger = _merger(module._SDPAMerger)
+        for owner, name, made in (
+            (module, "_SDPAMerger", _merger),
+            (module._ContextParallel, "sdpa_input_fn", _checked_arguments),
+            (module, "_context_parallel_buffers", _checked_buffers),
+        ):
+            original = getattr(owner, name)
+            undo.callback(setattr, owner, name, original)
+            setattr(owner, name, made(original))
         return undo.pop_all()
 
 
