@@ -85,7 +85,8 @@ def _attention() -> ModuleType:
         misfits = _misfits(module)
     if misfits:
         raise RuntimeError(
-            f"fovea.torch.enable_context_parallel() does not fit the context parallelism of PyTorch {torch.__version__} (tested with {', '.join(TESTED)}): {'; '.join(misfits)}"
+            f"fovea.torch.enable_context_parallel() does not fit the context parallelism of PyTorch {torch.__version__} (tested with {', '.join(TESTED)}): "
+            + "; ".join(misfits)
         )
     return module
 
@@ -94,18 +95,25 @@ def _attention() -> ModuleType:
 
 
 def merge(out: torch.Tensor, lse: torch.Tensor, other: torch.Tensor, other_lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The state over both sets of keys: out [B, H, T, d], lse [B, H, T]. A row with lse = −inf is no part of it, whatever its out is. Of PyTorch's operators, to be traced."""
+    """The state over both sets of keys: out [B, H, T, d], lse [B, H, T]. A row with lse = −inf is no part of it, whatever its out is.
+
+    Made of PyTorch's operators, as the ring around it is.
+    """
     m = torch.maximum(lse, other_lse)
     m = m.masked_fill(m == -torch.inf, 0.0)
     weight, other_weight = torch.exp(lse - m), torch.exp(other_lse - m)
     total = weight + other_weight
-    parts = [(w / total.masked_fill(total == 0, 1.0)).unsqueeze(-1) * o.masked_fill((w == 0).unsqueeze(-1), 0.0) for w, o in ((weight, out), (other_weight, other))]
+    divisor = total.masked_fill(total == 0, 1.0)
+    parts = [(w / divisor).unsqueeze(-1) * o.masked_fill((w == 0).unsqueeze(-1), 0.0) for w, o in ((weight, out), (other_weight, other))]
     return parts[0] + parts[1], m + torch.log(total)
 
 
 def _merger(original: type) -> type:
-    class Merger(original):  # type: ignore[misc, valid-type]
+    class Merger(original):  # type: ignore[misc]
         """PyTorch's, but for CPUs' states: they merge as Fovea's do."""
+
+        _out: torch.Tensor | None
+        _lse: torch.Tensor | None
 
         def _merge_one(self, block_out: torch.Tensor, block_lse: torch.Tensor, partial: bool) -> None:
             if block_out.device.type != "cpu":

@@ -96,8 +96,8 @@ def enable_context_parallel() -> Iterator[None]:
     """Makes torch.distributed.tensor.experimental.context_parallel work on CPUs, in the whole process, until the block ends; may be nested.
 
     To be entered before context_parallel, in every process of the mesh. Within both, torch.nn.functional.scaled_dot_product_attention of query, key and value [B, H, T / N, d],
-    shards of T tokens on N ranks, attends to the keys of all ranks, forward and backward; each rank computes with the kernel of its process, Fovea's under patch(). What it is
-    called by another name (fovea.torch.scaled_dot_product_attention, names imported before) attends to the keys of its own shard.
+    shards of T tokens on N ranks, attends to the keys of all ranks, forward and backward; each rank computes with the kernel of its process, Fovea's under patch().
+    fovea.torch.scaled_dot_product_attention, and PyTorch's by a name imported before, attend to the keys of the own shard alone.
 
     NotImplementedError for attn_mask and dropout_p > 0; RuntimeError where PyTorch's context parallelism, which is experimental there, is not what this was written for
     (it names what differs), and within context_parallel. Entering and leaving are thread-safe; context_parallel itself is not.

@@ -36,6 +36,7 @@ CASES = {
     "balanced, all to all": Case(causal=True, balance=True, rotate="alltoall"),
     "balanced, grouped heads": Case(causal=True, balance=True, heads=4, kv_heads=2, rotate="alltoall"),
     "balanced, bf16": Case(causal=True, balance=True, dtype=torch.bfloat16),
+    "causal, f16": Case(causal=True, dtype=torch.float16, rotate="alltoall"),
     "balanced, large scores": Case(causal=True, balance=True, scale=8.0),
 }
 

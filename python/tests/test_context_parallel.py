@@ -41,7 +41,7 @@ def bounds(case, size, q, k, v, dout):
         return x.unflatten(1, (case.kv_heads, group)).sum(2)
 
     # Of every term those of P, dS, parts of out (twice, in delta), parts of gradients and the result.
-    unit = 6 * 2.0**-9 if case.dtype == torch.bfloat16 else 0.0
+    unit = 6 * torch.finfo(case.dtype).eps / 2 if case.dtype != torch.float32 else 0.0
     ds = scale * p * (dp.abs() + (dout * (p @ v)).abs().sum(-1, keepdim=True))
     terms = [p @ v.abs(), ds @ k.abs(), of_kv_heads(ds.mT @ q.abs()), of_kv_heads(p.mT @ dout.abs())]
     return [relative * factor + unit * term for factor, term in zip(factors, terms)]
