@@ -145,7 +145,7 @@ class ShardedCache:
         return fovea.attention(q, self.cache.k, self.cache.v, kv_lengths=mine, page_table=table, return_lse=True, **self.cache.keywords)
 
     def attend(self, q=None, *, one_all_reduce=False):
-        """(out [B, Hq, Tq, dv], lse [B, Hq, Tq]), float32, on all ranks, of the root's q [B, Hq, Tq, dk]; each query sees all keys. The same bits each time and everywhere.
+        """(out [B, Hq, Tq, dv], lse [B, Hq, Tq]), float32, on all ranks, of the root's q [B, Hq, Tq, dk]; each query sees all keys. The same bits each time and on each rank.
 
         one_all_reduce   a sum of float64 over ranks: the bits may depend on the algorithm of the library that sums. OverflowError on all ranks where q·k may be larger than
                          it is by more than float64 can hold (700 or so).

@@ -1,7 +1,7 @@
 """PyTorch's context parallelism (ring attention) on CPUs: rules for the two operators of attention that it does not know, for as long as somebody wants them.
 
-torch.distributed.tensor.experimental.context_parallel makes DTensors, sharded by tokens, of what torch.nn.functional.scaled_dot_product_attention is called with, and gives
-each operator of attention to the handler that its table `custom_ops` has for it. The table has those of GPUs. Here are handlers of the CPU's operator and of its derivative;
+torch.distributed.tensor.experimental.context_parallel makes DTensors, sharded by tokens, of what torch.nn.functional.scaled_dot_product_attention is called with, and
+gives each operator of attention to the handler that its table `custom_ops` has for it. The table has those of GPUs. Here are handlers of the CPU's operator and of its derivative;
 keys that travel, balanced loads and sums of gradients are PyTorch's, and the kernel of a step is whoever's the operator is: Fovea's under fovea.torch.patch().
 
 Partial states merge as docs/distributed.md says: PyTorch's own way makes NaN of a row whose first keys have no weight at all (lse = −inf).
@@ -118,7 +118,7 @@ def _merger(original: type) -> type:
         def _merge_one(self, block_out: torch.Tensor, block_lse: torch.Tensor, partial: bool) -> None:
             if block_out.device.type != "cpu":
                 super()._merge_one(block_out, block_lse, partial)
-            elif self._out is None:
+            elif self._out is None or self._lse is None:
                 self._out, self._lse = block_out, block_lse
             elif partial:  # only the second half of the rows
                 first_out, out = self._out.chunk(2, dim=self._seq_dim)

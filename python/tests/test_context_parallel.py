@@ -26,7 +26,7 @@ def found(request, tmp_path_factory):
 
 
 def bounds(case, size, q, k, v, dout):
-    """How far out, dq, dk and dv may be from float64's, for each of `size` parts: docs/precision.md and docs/gradients.md, and what roundings to 16 bits make of each term."""
+    """How far out, dq, dk and dv may be from float64's: docs/precision.md and docs/gradients.md for each of `size` parts, and what roundings to 16 bits make of a term."""
     group = case.heads // case.kv_heads
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scale = case.scale or q.shape[-1] ** -0.5
