@@ -85,7 +85,11 @@ class KVCache:
         else:
             dtype = np.dtype(_NUMPY.get(kind, np.uint8))
         shape = (*rows, units * unit_bytes // dtype.itemsize)
-        array: Any = np.ndarray(shape, dtype, self._memory, offset, (*strides, dtype.itemsize))
+        array: Any
+        if 0 in shape:  # no pages: NumPy takes no strides for them
+            array = np.zeros(shape, dtype)
+        else:
+            array = np.ndarray(shape, dtype, self._memory, offset, (*strides, dtype.itemsize))
         return array if kind in _NUMPY or kind == "bf16" else quantised(array, kind)
 
     @property

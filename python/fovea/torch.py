@@ -6,6 +6,10 @@
     with fovea.torch.patch():            # models that call torch.nn.functional.scaled_dot_product_attention
         model(x)
 
+    with fovea.torch.enable_context_parallel(), fovea.torch.patch():      # ring attention over processes: docs/distributed.md
+        with context_parallel(mesh, buffers=[x], buffer_seq_dims=[1]):
+            model(x)
+
 What Fovea does not compute (dropout, other devices, float64, …) goes to PyTorch, with a FallbackWarning that says why, once for each reason.
 """
 
@@ -19,13 +23,13 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function
 
-from . import _core, _operator
+from . import _context_parallel, _core, _operator
 from ._operator import FallbackWarning, threads, warn_once_and_now, why_not
 from ._operator import attention as _op
 from ._operator import warned as _warned
 from ._patch import patched
 
-__all__ = ["FallbackWarning", "patch", "scaled_dot_product_attention"]
+__all__ = ["FallbackWarning", "enable_context_parallel", "patch", "scaled_dot_product_attention"]
 
 _none_of_its_own = torch._C._disabled_torch_function_impl
 _torch_sdpa = F.scaled_dot_product_attention
@@ -84,4 +88,19 @@ def patch() -> Iterator[None]:
     FallbackWarning, and so does what torch.nn.attention.sdpa_kernel asks for. RuntimeError where this PyTorch's operators are not those that Fovea knows.
     """
     with patched():
+        yield
+
+
+@contextlib.contextmanager
+def enable_context_parallel() -> Iterator[None]:
+    """Makes torch.distributed.tensor.experimental.context_parallel work on CPUs, in the whole process, until the block ends; may be nested.
+
+    To be entered before context_parallel, in every process of the mesh. Within both, torch.nn.functional.scaled_dot_product_attention of query, key and value [B, H, T / N, d],
+    shards of T tokens on N ranks, attends to the keys of all ranks, forward and backward; each rank computes with the kernel of its process, Fovea's under patch().
+    fovea.torch.scaled_dot_product_attention, and PyTorch's by a name imported before, attend to the keys of the own shard alone.
+
+    NotImplementedError for attn_mask and dropout_p > 0; RuntimeError where PyTorch's context parallelism, which is experimental there, is not what this was written for
+    (it names what differs), and within context_parallel. Entering and leaving are thread-safe; context_parallel itself is not.
+    """
+    with _context_parallel.enabled():
         yield

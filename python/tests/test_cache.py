@@ -106,6 +106,15 @@ def test_pages_are_rows_of_memory():
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("kind", ["f32", "u8", "q8_0"])
+def test_no_pages(kind):
+    cache = fovea.KVCache(0, 4, heads=2, dk=64, k_type=kind)
+    assert cache.nbytes == 0 and cache.memory.shape[0] == 0
+    cache.append(new(1, 2, 3, 64), new(1, 2, 3, 64), slots=[-1, -1, -1])
+    out, lse = fovea.attention(new(1, 4, 2, 64), cache.k, cache.v, kv_lengths=[0], page_table=np.zeros((1, 0), np.int32), return_lse=True, **cache.keywords)
+    assert not out.any() and np.isneginf(lse).all()
+
+
 def test_threads_give_the_same_bytes():
     k = new(1, 4, 600, 64)
     caches = [fovea.KVCache(40, 16, heads=4, dk=64, k_type="q5_1") for _ in range(3)]
