@@ -15,7 +15,7 @@ _spec.loader.exec_module(decode)
 
 B, HQ, HKV, DK, DV = 2, 4, 2, 16, 24
 PAGE = 4
-PAGES = {2: (6, 5), 3: (6, 0, 5), 4: (3, 0, 4, 5)}  # of ranks; rank 1 of 3 and 4 is one without keys
+PAGES = {2: (6, 5), 3: (6, 0, 5), 4: (2, 0, 1, 9)}  # of ranks; rank 1 of 3 and 4 has no keys, and sequence 0 of 4 lies on three
 PROMPT, STEPS = 13, 7
 
 

@@ -69,6 +69,7 @@ def test_new_tokens_go_where_there_is_room(found):
     for b in range(B):
         holders = [r for r in range(len(found)) if last[r, b]]
         assert all(last[r, b] % PAGE == 0 and used[r].sum() == PAGES[len(found)][r] for r in holders[:-1])
+    assert len(found) < 4 or int((last[:, 0] > 0).sum()) == 3
     assert [bool(x.any()) for x in last] == [pages > 0 for pages in PAGES[len(found)]]  # it went on in all others
 
 
