@@ -30,7 +30,7 @@ typedef struct fovea_kv_cache {
 
 // A cache as fovea_make_cache lays it out: fovea::CacheShape.
 typedef struct fovea_cache_shape {
-  size_t size;
+  size_t size;            // of this struct in bytes
   int64_t pages;          // pages, or sequences of a cache without pages
   int64_t page;           // keys of a page, or the capacity of each sequence
   int64_t heads;          // Hkv
@@ -48,7 +48,7 @@ typedef struct fovea_cache_shape {
 
 // New keys and values, and where they go: fovea::NewTokens.
 typedef struct fovea_new_tokens {
-  size_t size;
+  size_t size;                // of this struct in bytes
   fovea_tensor k;             // f32, f16 or bf16 [B, Hkv, n, dk]
   fovea_tensor v;             // f32, f16 or bf16 [B, Hkv, n, dv]
   fovea_tensor cu_seqlens;    // optional, i32 or i64 [B + 1]: packed

@@ -77,9 +77,9 @@ struct CacheShape {
   int64_t heads = 0;  // Hkv
   int64_t dk = 0;     // whole units of k.dtype
   int64_t dv = 0;     // whole units of v.dtype; 0: V lies within K
-  CacheFormat k;
-  CacheFormat v;
-  bool ring = false;
+  CacheFormat k;      // of the keys
+  CacheFormat v;      // of the values
+  bool ring = false;  // as KVCache::ring
 };
 
 // The bytes of such a cache, those of one page times `pages`; a page takes a multiple of 64 bytes.

@@ -109,9 +109,10 @@ constexpr const ElementFormat& FormatOf(DType dtype) {
 // for values outside the enumeration.
 constexpr int64_t SizeOf(DType dtype) { return internal::FormatOf(dtype).element_bytes; }
 
-// Elements and bytes of a unit, the least piece of memory that has an address of its own: one
-// element, or the eight, two or 32 that are packed together.
+// Elements of a unit, the least piece of memory that has an address of its own: one element, or the
+// eight, two or 32 that are packed together.
 constexpr int64_t UnitElements(DType dtype) { return internal::FormatOf(dtype).unit_elements; }
+// Bytes of a unit.
 constexpr int64_t UnitBytes(DType dtype) { return internal::FormatOf(dtype).unit_bytes; }
 
 // Bytes of n elements side by side, which are whole units (a last one that is not full counts as
