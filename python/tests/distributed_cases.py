@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import torch
+from ranks import said
 
 _path = Path(__file__).parents[2] / "examples/distributed/decode.py"
 _spec = importlib.util.spec_from_file_location("fovea_distributed_decode", _path)
@@ -46,14 +47,6 @@ def steps(rank, size, root, haste):
         assert all(torch.equal(a, b) for a, b in zip(gathered, again))
         found.append((torch.from_numpy(cache.lengths.copy()), *gathered, *cache.attend(q[i] if mine else None, one_all_reduce=True)))
     return found
-
-
-def said(call):
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
 
 
 def refusals(rank, size):

@@ -34,6 +34,15 @@ def _rank(function, rank, size, folder, seconds, collective_seconds, arguments):
     os._exit(code)  # without the farewells of process groups, which wait for ranks that died
 
 
+def said(call):
+    """The error that a call ends in, as text."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
 def run(function, size, folder, *arguments, seconds=60, collective_seconds=40, may_die=()):
     """What function(rank, size, *arguments) returns on each rank. The function is of a module that can be imported. A rank of may_die returns nothing."""
     context = multiprocessing.get_context("forkserver")

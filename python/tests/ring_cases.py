@@ -10,6 +10,7 @@ from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._context_parallel import _attention
 
 import fovea.torch
+from ranks import said
 
 B, T, D = 2, 48, 16  # 48 tokens: two halves of a shard on 2, 3 and 4 ranks
 
@@ -76,14 +77,6 @@ def all_cases(rank, size):
                     results = whole(mesh, attend(case, *buffers))
                 found[name, patched] = (results, fovea._core._kernel_runs() - runs)
     return found
-
-
-def said(call):
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
 
 
 def refusals(rank, size):
